@@ -1,0 +1,1 @@
+"""What is right: the chapter's formulas in plain NumPy, and its printed numbers."""
