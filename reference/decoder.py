@@ -94,3 +94,49 @@ def generate(model: Decoder, prompt: Tokens, max_new_tokens: int) -> list[int]:
 def kv_cache_bytes(n_layers: int, n_kv_heads: int, d_head: int, n_tokens: int, bytes_per_value: int) -> int:
     """2 L h_kv d_head n_tokens bytes: the 2 is for K and V, and query heads do not count (7.6)."""
     return 2 * n_layers * n_kv_heads * d_head * n_tokens * bytes_per_value
+
+
+def random_model(
+    rng: np.random.Generator,
+    *,
+    n_layers: int = 2,
+    n_heads: int = 4,
+    n_kv_heads: int = 2,
+    d_head: int = 8,
+    d: int | None = None,
+    vocab: int = 40,
+    positions: Positions = "sinusoidal",
+    dtype: DTypeLike = np.float64,
+) -> Decoder:
+    """A decoder to ask questions of; `d` is n_heads * d_head unless given, and even where positions are sinusoidal.
+
+    Scores are about standard normal in size, where a wrong scale, mask or head shows. A tied embedding favours the
+    token just read, so plain random weights mostly repeat one token; here two things work against that. Keys resemble
+    queries, so a token attends to its like; and the last layer takes away what it attends to, so the next token is
+    seldom one that fills the context.
+    """
+    width = n_heads * d_head
+    d = width if d is None else d
+    group = n_heads // n_kv_heads
+    embedding = rng.standard_normal((vocab, d))
+    variance = 1.0 if positions == "none" else 1.5  # of an entry of x: a sinusoid adds 1/2
+    layers = []
+    for i in range(n_layers):
+        to_unit = 1 / math.sqrt(d * variance)  # entries of q, k and v then have variance 1
+        W_K = to_unit * rng.standard_normal((d, n_kv_heads * d_head))
+        W_V = to_unit * rng.standard_normal((d, n_kv_heads * d_head))
+        W_Q = 0.5 * _for_each_query_head(W_K, n_kv_heads, group)
+        W_Q += math.sqrt(0.75) * to_unit * rng.standard_normal((d, width))
+        W_O = math.sqrt(variance / width) * rng.standard_normal((width, d))
+        if i == n_layers - 1:
+            back_to_x = _for_each_query_head(W_V, n_kv_heads, group).T / to_unit  # (width, d), entries of variance 1
+            W_O -= 3 * math.sqrt(variance * group / width) * back_to_x
+        layers.append(Layer(W_Q.astype(dtype), W_K.astype(dtype), W_V.astype(dtype), W_O.astype(dtype)))
+        variance *= 1.4  # an average of values over a few tokens has a variance of about 0.4
+    return Decoder(embedding.astype(dtype), tuple(layers), n_heads, n_kv_heads, positions)
+
+
+def _for_each_query_head(W: Array, n_kv_heads: int, group: int) -> Array:
+    """(d, h_kv * d_head) -> (d, h * d_head): each key/value head's columns once for each query head that reads it."""
+    heads = W.reshape(len(W), n_kv_heads, -1)  # (d, h_kv, d_head)
+    return np.repeat(heads, group, axis=1).reshape(len(W), -1)
