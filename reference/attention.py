@@ -15,10 +15,11 @@ Array = NDArray[Any]
 
 def softmax(x: Array, axis: int = -1) -> Array:
     """exp(x) / sum(exp(x)) along `axis`, any shape -> same (7.2, step 4)."""
-    # The maximum cancels in the quotient; without it exp overflows. Far below it, x - max may overflow to -inf: exp is 0.
+    # The maximum cancels in the quotient; without it exp overflows. x - max itself may overflow to -inf: exp is then 0.
     with np.errstate(over="ignore"):
         exp_x = np.exp(x - np.max(x, axis=axis, keepdims=True))
-    return exp_x / np.sum(exp_x, axis=axis, keepdims=True)
+    weights: Array = exp_x / np.sum(exp_x, axis=axis, keepdims=True)
+    return weights
 
 
 def project(X: Array, W_Q: Array, W_K: Array, W_V: Array) -> tuple[Array, Array, Array]:

@@ -36,7 +36,7 @@ class Decoder:
 
 def embed(model: Decoder, tokens: Tokens, start: int = 0) -> Array:
     """x = embedding[tokens] + PE[start : start + n] -> (n, d); `start` is the absolute position of the first token."""
-    x = model.embedding[np.asarray(tokens)]  # (n, d)
+    x: Array = model.embedding[np.asarray(tokens)]  # (n, d)
     if model.positions == "sinusoidal":
         n, d = x.shape
         x = x + sinusoidal_positions(start + n, d)[start:].astype(x.dtype)
@@ -49,7 +49,7 @@ def split_heads(x: Array, heads: int) -> Array:
 
 
 def multi_head_attention(q: Array, k: Array, v: Array) -> Array:
-    """Causal attention of the last n positions to all m: q (n, h, d_head), k and v (m, h_kv, d_head) -> (n, h * d_head).
+    """Causal attention of the last n positions to all m: (n, h, d_head), (m, h_kv, d_head) twice -> (n, h * d_head).
 
     Query head i reads key/value head i // (h / h_kv): MHA where h_kv = h, MQA where h_kv = 1, GQA between (7.6).
     """
