@@ -1,0 +1,1 @@
+"""What a submission is worth, and who is told what: the judge."""

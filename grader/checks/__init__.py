@@ -1,0 +1,1 @@
+"""Checks that know what is right."""

@@ -1,0 +1,34 @@
+"""What a worker may import: a folder of links to the entries of site-packages, without the judge's own packages.
+
+The worker starts without `site`, so no .pth file, sitecustomize or editable install is ever looked at; this folder and
+Python's own library are its whole path.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+
+import harness
+
+_JUDGE = ("reference", "grader", "attnlab_grader")
+_TORCH = ("torch", "functorch", "torchgen", "triton", "nvidia", "sympy", "networkx", "jax", "jaxlib", "tensorflow", "keras",
+          "cupy", "mlx", "scipy", "sklearn", "numba", "transformers", "xformers", "flash_attn")  # fmt: skip
+
+
+def link_library(folder: Path, torch: bool) -> Path:
+    """Makes `folder` and links into it; without `torch`, nothing that could do the lab's work for a student is there."""
+    folder.mkdir(parents=True)
+    refused = _JUDGE if torch else _JUDGE + _TORCH
+    for place in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
+        for entry in sorted(Path(place).iterdir()):
+            name = entry.name.split("-")[0].split(".")[0]
+            if name in refused or entry.suffix in (".pth", ".egg-link") or entry.name.startswith(("__editable__", "_virtualenv")):
+                continue
+            link = folder / entry.name
+            if not link.exists():
+                link.symlink_to(entry)
+    package = folder / "harness"
+    package.unlink(missing_ok=True)
+    package.symlink_to(Path(harness.__file__).resolve().parent)
+    return folder

@@ -1,0 +1,1 @@
+"""What must hold, and how a submission is asked: the public half of the lab's autograder."""

@@ -1,0 +1,224 @@
+"""A check: one thing that must hold of a submission, the sentence that says so, and how it is run.
+
+    STEP = Step(1, "Scaled dot-product attention", chapter="7.9, step 1")
+
+    @check("step1.softmax.rows-sum-to-one", cases=tables(), families=("softmax",))
+    def rows_sum_to_one(subject, case):
+        '''Every row of softmax's result sums to 1.'''
+
+The docstring's first sentence is the title that a student sees. A check names the parameters it needs: `subject`, and any of
+`case` (a draw), `oracle` (what is right; only the judge has one), `rng` (a NumPy generator of the check's own seed). It raises
+`Fail` where something does not hold; any other exception is the check's own fault, and never the student's.
+
+Modules of checks are found by `discover`: a file dropped into `harness/checks` or `grader/checks` is a part of the lab.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from hypothesis.strategies import SearchStrategy
+
+from harness import draws
+from harness.subject import LIMITS, Outcome, Subject
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of the lab. `chapter` says where it is told."""
+
+    number: int
+    title: str
+    chapter: str
+
+
+@dataclass(frozen=True)
+class Check:
+    """A registered check.
+
+    functions   the contract's names it calls: where one is absent the check fails with that finding, and is not run
+    families    where a diagnosis of its failure is to be looked for ("softmax", "sdpa", "cache", …)
+    about       the decisions or codes that its failure is most likely about: these are named first
+    stands_on   ids of checks without which this one shows nothing: it is blocked where one of them failed
+    needs       the worker it runs in: "numpy", "torch", or "kv" (whichever kv_cache.py works with)
+    public      students have it too
+    """
+
+    id: str
+    step: int
+    title: str
+    run: Callable[..., None]
+    cases: SearchStrategy[Any] | None = None
+    examples: int = 25
+    functions: tuple[str, ...] = ()
+    families: tuple[str, ...] = ()
+    about: tuple[str, ...] = ()
+    stands_on: tuple[str, ...] = ()
+    needs: str = "numpy"
+    public: bool = False
+
+
+class Fail(Exception):
+    """Something does not hold.
+
+    code      of the catalogue where the fault itself was seen (a limit, a changed argument, …), else None
+    seen      what came back, in words; `expected` what should have
+    call      the call as the student could write it; `inputs` and `got` the arrays to show (never the expected values)
+    """
+
+    def __init__(
+        self,
+        seen: str,
+        expected: str = "",
+        *,
+        code: str | None = None,
+        call: str = "",
+        inputs: dict[str, Any] | None = None,
+        got: Any = None,
+        frames: tuple[Any, ...] = (),
+    ) -> None:
+        super().__init__(seen)
+        self.code = code
+        self.seen = seen
+        self.expected = expected
+        self.call = call
+        self.inputs = inputs or {}
+        self.got = got
+        self.frames = frames
+
+    @property
+    def final(self) -> bool:
+        """A limit was reached: not to be shrunk, not to be tried again."""
+        return self.code in LIMITS
+
+
+@dataclass
+class CheckResult:
+    """What came of one check: evidence, without a verdict on points.
+
+    status   "passed", "failed", "blocked" or "not-run" (the check's own fault, told in `reason`)
+    notes    codes of things seen that cost nothing (a wider dtype out than in)
+    """
+
+    check: Check
+    status: str
+    failure: Fail | None = None
+    reason: str = ""
+    seconds: float = 0.0
+    notes: tuple[tuple[str, str], ...] = ()
+    examples: int = 0
+
+
+STEPS: dict[int, Step] = {}
+CHECKS: dict[str, Check] = {}
+_notes: list[tuple[str, str]] = []
+
+
+def step(number: int, title: str, chapter: str) -> Step:
+    """Registers a step of the lab."""
+    STEPS[number] = Step(number, title, chapter)
+    return STEPS[number]
+
+
+def check(id: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Registers the decorated function as a check; `id` begins with "stepN."."""
+    number = int(id.split(".")[0].removeprefix("step"))
+
+    def register(function: Callable[..., None]) -> Callable[..., None]:
+        title = (inspect.getdoc(function) or "").split("\n")[0].strip()
+        if not title:
+            raise ValueError(f"the check {id} has no docstring: its first line is what a student reads")
+        known = CHECKS.get(id)
+        if known is not None and known.run.__module__ != function.__module__:
+            raise ValueError(f"two checks are called {id}: in {known.run.__module__} and in {function.__module__}")
+        for name in ("functions", "families", "about", "stands_on"):
+            if isinstance(options.get(name), str):
+                options[name] = (options[name],)
+        CHECKS[id] = Check(id, number, title, function, **options)
+        return function
+
+    return register
+
+
+def discover(package: ModuleType) -> None:
+    """Imports every module of a package of checks, which registers what is in it."""
+    for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
+        importlib.import_module(f"{package.__name__}.{module}")
+
+
+def note(code: str, text: str) -> None:
+    """Called by a check: something to say that costs nothing."""
+    if (code, text) not in _notes:
+        _notes.append((code, text))
+
+
+def run(check: Check, subject: Subject, seed: int, oracle: Any = None) -> CheckResult:
+    """Runs one check against a subject. Its draws depend on `seed` alone."""
+    _notes.clear()
+    began = time.perf_counter()
+    count = 0
+    wanted = inspect.signature(check.run).parameters
+    given: dict[str, Any] = {"subject": subject, "oracle": oracle}
+    fixed = {name: value for name, value in given.items() if name in wanted}
+
+    def prop(case: Any) -> None:
+        nonlocal count
+        count += 1
+        rng = {"rng": np.random.default_rng(seed)} if "rng" in wanted else {}
+        check.run(**fixed, **({"case": case} if "case" in wanted else {}), **rng)
+
+    failure: Fail | None = None
+    reason = ""
+    status = "passed"
+    try:
+        if check.cases is None:
+            try:
+                prop(None)
+            except Fail as error:
+                failure = error
+        else:
+            found = draws.falsify(prop, check.cases, seed, check.examples, Fail, lambda error: getattr(error, "final", False))
+            if found is not None and isinstance(found.error, Fail):
+                failure = found.error
+        status = "failed" if failure else "passed"
+    except Exception as error:
+        status, reason = "not-run", f"{type(error).__name__}: {error}"
+    return CheckResult(check, status, failure, reason, time.perf_counter() - began, tuple(_notes), count)
+
+
+def ordered(checks: Iterable[Check]) -> list[Check]:
+    """By step, then so that a check comes after those it stands on, otherwise as registered."""
+    checks = list(checks)
+    done: list[Check] = []
+    ids = {c.id for c in checks}
+    todo = sorted(checks, key=lambda c: c.step)
+    while todo:
+        for candidate in todo:
+            if all(i not in ids or any(d.id == i for d in done) for i in candidate.stands_on):
+                done.append(candidate)
+                todo.remove(candidate)
+                break
+        else:
+            raise ValueError(f"checks stand on each other in a circle: {', '.join(c.id for c in todo)}")
+    return done
+
+
+def fail_of(outcome: Outcome, call: str, inputs: dict[str, Any]) -> Fail:
+    """The failure that an outcome other than a value is."""
+    where = outcome.frames[-1] if outcome.frames else None
+    at = f" at {where.file}, line {where.line}: {where.text}" if where else ""
+    common: dict[str, Any] = {"call": call, "inputs": inputs, "frames": outcome.frames}
+    if outcome.kind == "missing":
+        return Fail(outcome.text, "", code=outcome.code, **common)
+    if outcome.kind == "raised":
+        name = outcome.type.rsplit(".", 1)[-1]
+        return Fail(f"{name}: {outcome.text}{at}", "a result", code="raised", **common)
+    return Fail(f"{outcome.text}{at}", "a result within the limits", code=outcome.kind, **common)

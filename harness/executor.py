@@ -1,0 +1,364 @@
+"""Asks one submission on its own side: loads its modules, runs one `Call` at a time, and gives plain `Outcome`s.
+
+Both forms of Subject end here: the in-process one calls `Executor.run`, the worker calls it for every request on its wire.
+
+Built-in names beside "module.function":
+    @import module            imports a module (so that its work at import counts as a call of its own)
+    @model fields             a given Decoder, from arrays; its arrays are tensors under BACKEND = "torch"
+    @array array              keeps an array                  @set handle, array   writes new values into it
+    @tensor array             the same, as what kv_cache.py works with: a tensor under BACKEND = "torch"
+    @fetch handle, rows       an array's values, or some rows @attr handle, name   an attribute
+    @len handle               len()                           @method handle, name, *args
+    @same a, b                whether two handles are one object
+    @plan steps               an `fn` for measure_peak_memory: ("take", bytes) holds and touches memory, ("drop", i) frees take i
+    @sdpa q, k, v, mask, scale torch's own SDPA on these arrays
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from harness import contract, loader, values
+from harness.subject import Call, Frame, Outcome
+from harness.values import Array, Blank, Callback, Dtype, Handle, Keep, Laid, Opaque, Proxy
+
+Invoke = Callable[[Any, list[Any], dict[str, Any]], Any]
+StandIns = Mapping[str, Mapping[str, Callback | Proxy]]
+
+
+class Missing(Exception):
+    """The submission has nothing of that name to call."""
+
+    def __init__(self, code: str, text: str) -> None:
+        super().__init__(text)
+        self.code = code
+
+
+class Plan:
+    """Memory to be taken and given back, as the `fn` that measure_peak_memory is asked to measure. Counts its calls."""
+
+    def __init__(self, steps: list[tuple[str, int]]) -> None:
+        self.steps = steps
+        self.calls = 0
+
+    def __call__(self) -> int:
+        self.calls += 1
+        held: list[Array | None] = []
+        for what, number in self.steps:
+            if what == "take":
+                block = np.empty(number, np.uint8)
+                block.fill(1)  # touch every page, or the system never hands it out
+                held.append(block)
+            else:
+                held[number] = None
+        return self.calls
+
+
+class Executor:
+    """One loaded submission: its modules, and the objects it was asked to keep."""
+
+    def __init__(self, root: Path, stand_ins: StandIns, invoke: Invoke) -> None:
+        self._root = root
+        self._invoke = invoke
+        self._keep = Keep()
+        self._own: dict[str, ModuleType] = {}
+        self._problems: dict[str, loader.ImportProblem] = {}
+        self._bound: set[tuple[str, int]] = set()
+        for module, names in stand_ins.items():
+            self._own[module] = self._stand_in(module, names)
+
+    @contextlib.contextmanager
+    def active(self) -> Iterator[None]:
+        """This submission's modules and folder are the ones that `import` finds; afterwards nothing of them is left."""
+        before = {name: sys.modules[name] for name in (*self._names_of_ours(), *self._helpers_like_ours()) if name in sys.modules}
+        for name in before:
+            del sys.modules[name]
+        sys.modules.update(self._own)
+        sys.path.insert(0, str(self._root))
+        try:
+            yield
+        finally:
+            if str(self._root) in sys.path:
+                sys.path.remove(str(self._root))
+            for name in self._names_of_ours():
+                self._own[name] = sys.modules.pop(name)
+            sys.modules.update(before)
+
+    def _helpers_like_ours(self) -> list[str]:
+        """Loaded modules that are not Python's own and share a name with a file of the submission (a helper harness.py, say)."""
+        files = {path.stem for path in self._root.glob("*.py")} | {path.name for path in self._root.iterdir() if path.is_dir()}
+        keep = {"numpy", "torch", *sys.stdlib_module_names}
+        return [name for name in list(sys.modules) if name.split(".")[0] in files - keep]
+
+    def _names_of_ours(self) -> list[str]:
+        names = {*contract.MODULES, *contract.OPTIONAL_MODULES, "model"}
+        under = str(self._root) + "/"
+        found = [n for n, m in list(sys.modules.items()) if n in names or str(getattr(m, "__file__", "")).startswith(under)]
+        return found
+
+    def module(self, name: str) -> ModuleType:
+        """Raises Missing where the module is absent or does not import; a failed import is not tried twice."""
+        if name in self._problems:
+            raise Missing(self._problems[name].code, str(self._problems[name]))
+        if name not in sys.modules and not (self._root / f"{name}.py").is_file():
+            raise Missing("file-missing", f"{name}.py is missing.")
+        try:
+            return loader.import_module(self._root, name)
+        except loader.ImportProblem as problem:
+            self._problems[name] = problem
+            raise Missing(problem.code, str(problem)) from None
+
+    def backend(self) -> str:
+        try:
+            return "torch" if getattr(self.module("kv_cache"), "BACKEND", "numpy") == "torch" else "numpy"
+        except Missing:
+            return "numpy"
+
+    def run(self, call: Call) -> Outcome:
+        """One call, whatever it does short of ending the process."""
+        try:
+            tensors = call.name.startswith(("kv_cache.", "@m", "@tensor")) and self.backend() == "torch"
+            function = self._find(call.name)
+            args = [self._receive(value, tensors) for value in call.args]
+            kwargs = {name: self._receive(value, tensors) for name, value in call.kwargs.items()}
+        except Missing as missing:
+            return Outcome("missing", code=missing.code, text=str(missing))
+        try:
+            result = function(*args, **kwargs)
+            value = self._send(result, call.keep)
+        except Missing as missing:
+            return Outcome("missing", code=missing.code, text=str(missing))
+        except (KeyboardInterrupt, _JudgeGone):
+            raise
+        except BaseException as error:
+            return self._raised(error)
+        echo = tuple(values.plain(arg) for arg in args) if call.echo else ()
+        return Outcome("value", value=value, echo=echo)
+
+    # -- what a name means ------------------------------------------------------------------------------------------
+
+    def _find(self, name: str) -> Callable[..., Any]:
+        if name.startswith("@"):
+            builtin: Callable[..., Any] | None = getattr(self, f"_do_{name[1:]}", None)
+            if builtin is None:
+                raise Missing("name-missing", f"no built-in {name}")
+            return builtin
+        module_name, _, attribute = name.partition(".")
+        module = self.module(module_name)
+        function = contract.FUNCTIONS.get(name)
+        found: Any = getattr(module, attribute, None)
+        shown = function.signature if function else attribute
+        if found is None:
+            raise Missing("name-missing", f"{module_name}.py has no {shown}.")
+        if not callable(found):
+            raise Missing("name-missing", f"{module_name}.{attribute} is a {values.type_name(found)}, not a function {shown}.")
+        if function is not None and (name, id(found)) not in self._bound:
+            _check_signature(found, function)
+            self._bound.add((name, id(found)))
+        return found  # type: ignore[no-any-return]
+
+    def _do_import(self, name: str) -> bool:
+        self.module(name)
+        return True
+
+    def _do_model(self, fields: dict[str, Any]) -> Any:
+        given = self.module("model")
+        layers = tuple(given.Layer(**layer) for layer in fields["layers"])
+        return given.Decoder(**{**fields, "layers": layers})
+
+    def _do_array(self, array: Any) -> Handle:
+        return self._keep.new(array)
+
+    _do_tensor = _do_array
+
+    def _do_set(self, target: Any, new: Any) -> bool:
+        target[...] = _tensor(new) if values.is_tensor(target) else new
+        return True
+
+    def _do_fetch(self, array: Any, rows: list[int] | None = None) -> Any:
+        return array if rows is None else array[..., rows, :]
+
+    def _do_attr(self, target: Any, name: str) -> Any:
+        return getattr(target, name)
+
+    def _do_len(self, target: Any) -> int:
+        return len(target)
+
+    def _do_method(self, target: Any, name: str, *args: Any) -> Any:
+        method = getattr(target, name, None)
+        if method is None:
+            raise Missing("name-missing", f"{values.type_name(target)} has no {name}.")
+        return method(*args)
+
+    def _do_same(self, a: Any, b: Any) -> bool:
+        return a is b
+
+    def _do_plan(self, steps: list[Any]) -> Plan:
+        return Plan([(str(what), int(number)) for what, number in steps])
+
+    def _do_sdpa(self, q: Array, k: Array, v: Array, mask: Array | None = None, scale: float | None = None) -> Any:
+        import torch
+
+        tensors = [torch.from_numpy(np.ascontiguousarray(a)) for a in (q, k, v)]
+        visible = None if mask is None else torch.from_numpy(np.ascontiguousarray(mask))
+        return torch.nn.functional.scaled_dot_product_attention(*tensors, attn_mask=visible, dropout_p=0.0, scale=scale)
+
+    # -- values in and out -------------------------------------------------------------------------------------------
+
+    def _receive(self, value: Any, tensors: bool) -> Any:
+        """A value of the judge as the student's code shall see it: arrays are fresh copies, handles are their objects."""
+        if isinstance(value, np.ndarray):
+            return _tensor(value) if tensors else np.array(value)
+        if isinstance(value, Laid):
+            return _lay(value)
+        if isinstance(value, Handle):
+            if value.id not in self._keep.objects:
+                raise Missing("name-missing", "a value that was to be kept is gone")
+            return self._keep.objects[value.id]
+        if isinstance(value, Dtype):
+            return _dtype(value, self.backend() == "torch")
+        if isinstance(value, Blank):
+            return np.zeros(value.shape, value.dtype)
+        if isinstance(value, Callback):
+            return self._function(value)
+        if isinstance(value, Proxy):
+            return _ProxyObject(self, value)
+        if isinstance(value, tuple):
+            return tuple(self._receive(item, tensors) for item in value)
+        if isinstance(value, list):
+            return [self._receive(item, tensors) for item in value]
+        if isinstance(value, dict):
+            return {name: self._receive(item, tensors) for name, item in value.items()}
+        return value
+
+    def _send(self, value: Any, keep: bool) -> Any:
+        if isinstance(value, Handle) or type(value) is Plan or type(value) is _ProxyObject:
+            return value if isinstance(value, Handle) else self._keep.new(value)
+        sent = values.plain(value)
+        if not keep:
+            return sent
+        if isinstance(sent, Opaque):
+            return self._keep.new(value)
+        if isinstance(sent, tuple | list) and type(value) in (tuple, list):
+            return type(sent)(self._keep.new(v) if isinstance(s, Opaque) else s for s, v in zip(sent, value, strict=False))
+        return sent
+
+    def _function(self, callback: Callback) -> Callable[..., Any]:
+        def ask_judge(*args: Any, **kwargs: Any) -> Any:
+            sent = [self._argument(arg, callback.by_handle) for arg in args]
+            named = {name: self._argument(arg, callback.by_handle) for name, arg in kwargs.items()}
+            return self._receive(self._invoke(callback.function, sent, named), False)
+
+        return ask_judge
+
+    def _argument(self, value: Any, by_handle: bool) -> Any:
+        if by_handle and values.is_array(value):
+            return self._keep.new(value)
+        sent = values.plain(value)
+        return self._keep.new(value) if isinstance(sent, Opaque) else sent
+
+    def _stand_in(self, name: str, names: Mapping[str, Callback | Proxy]) -> ModuleType:
+        module = ModuleType(name)
+        module.__file__ = f"<{name} of the judge>"
+        for attribute, value in names.items():
+            if isinstance(value, Proxy) or not attribute[0].isupper():
+                setattr(module, attribute, self._receive(value, False))
+            else:  # a class, so that annotations such as `KVCache | None` still work
+                make = self._function(value)
+                setattr(module, attribute, type(attribute, (), {"__new__": lambda cls, *a, _make=make, **k: _make(*a, **k)}))
+        return module
+
+    def _raised(self, error: BaseException) -> Outcome:
+        under = str(self._root) + "/"
+        frames = [
+            Frame(Path(f.filename).name, f.lineno or 0, (f.line or "")[:200])
+            for f in traceback.extract_tb(error.__traceback__)
+            if f.filename.startswith(under)
+        ]
+        return Outcome("raised", type=values.type_name(error), text=_message(error), frames=tuple(frames[-8:]))
+
+
+class _JudgeGone(BaseException):
+    """The other end of the wire is closed: nothing more is asked."""
+
+
+class _ProxyObject:
+    """A judge's object in a student's hands."""
+
+    def __init__(self, executor: Executor, proxy: Proxy) -> None:
+        object.__setattr__(self, "_ask", lambda *a: executor._receive(executor._invoke(proxy.callback, list(a), {}), False))
+        object.__setattr__(self, "_send", lambda v: executor._argument(v, False))
+        object.__setattr__(self, "_read", proxy.properties)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        ask, send, read = (object.__getattribute__(self, n) for n in ("_ask", "_send", "_read"))
+        if name in read:
+            return ask(name, [], {})
+        return lambda *a, **k: ask(name, [send(v) for v in a], {n: send(v) for n, v in k.items()})
+
+    def __len__(self) -> int:
+        return int(object.__getattribute__(self, "_ask")("__len__", [], {}))
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def _check_signature(found: Any, function: contract.Function) -> None:
+    """Raises Missing("signature-mismatch") unless the contract's way of calling it binds."""
+    try:
+        signature = inspect.signature(found)
+    except (ValueError, TypeError):
+        return
+    try:
+        signature.bind(*function.required, **dict.fromkeys(function.optional))
+    except TypeError as error:
+        got = f"{function.name}{signature}"[:200]
+        raise Missing("signature-mismatch", f"{got} cannot be called as {function.signature}: {error}") from None
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)[:500]
+    except BaseException:
+        return ""
+
+
+def _lay(laid: Laid) -> Array:
+    source = laid.array
+    if laid.order == "F":
+        array = np.asfortranarray(source).copy(order="F")
+    elif laid.order == "strided" and source.ndim:
+        room = np.zeros((*source.shape[:-1], 2 * source.shape[-1]), source.dtype)
+        array = room[..., ::2]
+        array[...] = source
+    elif laid.order == "reversed" and source.ndim:
+        array = np.ascontiguousarray(source[..., ::-1])[..., ::-1]
+    else:
+        array = np.array(source)
+    array.flags.writeable = laid.writeable
+    return array
+
+
+def _tensor(array: Array) -> Any:
+    import torch
+
+    return torch.from_numpy(np.array(array)).to(torch.get_default_device())
+
+
+def _dtype(dtype: Dtype, torch_backend: bool) -> Any:
+    if torch_backend:
+        import torch
+
+        return getattr(torch, dtype.name)
+    return {"text": dtype.name, "type": np.dtype(dtype.name).type, "object": np.dtype(dtype.name)}[dtype.form]

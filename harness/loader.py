@@ -1,0 +1,175 @@
+"""From a folder to a submission: which files are there, what a look at their text says, and how a module is imported.
+
+The look is static: nothing of the submission runs until `import_module`.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import importlib
+import os
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+from harness import contract
+
+_JUNK_FOLDERS = {"__MACOSX", "__pycache__", ".git", ".venv", "venv", ".idea", ".vscode", ".ipynb_checkpoints", ".pytest_cache"}
+_JUNK_PREFIXES = ("._", ".DS_Store", "~$", ".#")
+_JUNK_SUFFIXES = ("~", ".swp", ".swo", ".orig", ".rej")
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about the files themselves. `code` is of the catalogue's last table; `module` says whose checks it concerns."""
+
+    code: str
+    module: str
+    text: str
+    line: int | None = None
+    nearest: str | None = None
+
+
+@dataclass(frozen=True)
+class Submission:
+    """A folder with the contract's files at its top, and what was found about them."""
+
+    root: Path
+    files: tuple[str, ...]
+    findings: tuple[Finding, ...]
+
+    def has(self, module: str) -> bool:
+        return f"{module}.py" in self.files
+
+    def findings_of(self, module: str) -> list[Finding]:
+        return [f for f in self.findings if f.module == module]
+
+
+def is_junk(name: str) -> bool:
+    return name.startswith(_JUNK_PREFIXES) or name.endswith(_JUNK_SUFFIXES) or name in _JUNK_FOLDERS
+
+
+def walk(root: Path) -> Iterator[str]:
+    """Relative names of the regular files under `root`, junk left out, links not followed, sorted."""
+    for folder, folders, names in os.walk(root, followlinks=False):
+        folders[:] = sorted(name for name in folders if not is_junk(name))
+        for name in sorted(names):
+            path = Path(folder, name)
+            if not is_junk(name) and path.is_file() and not path.is_symlink():
+                yield path.relative_to(root).as_posix()
+
+
+def find_root(folder: Path) -> Path:
+    """Where the contract's files lie: the folder itself, or the one below it that holds most of them."""
+    wanted = {f"{name}.py" for name in (*contract.MODULES, *contract.OPTIONAL_MODULES)}
+    best, count = folder, sum((folder / name).is_file() for name in wanted)
+    for name in walk(folder):
+        parent = (folder / name).parent
+        here = sum((parent / wanted_name).is_file() for wanted_name in wanted)
+        if here > count:
+            best, count = parent, here
+    return best
+
+
+def inspect(folder: Path) -> Submission:
+    """Looks at a folder: its root, its files, and the findings about each module's text."""
+    root = find_root(folder)
+    files = tuple(walk(root))
+    findings: list[Finding] = []
+    for module in (*contract.MODULES, *(m for m in contract.OPTIONAL_MODULES if f"{m}.py" in files)):
+        findings += _look(root, module, files)
+    return Submission(root, files, tuple(findings))
+
+
+def _look(root: Path, module: str, files: tuple[str, ...]) -> Iterator[Finding]:
+    file = f"{module}.py"
+    if file not in files:
+        near = difflib.get_close_matches(file, [f.rsplit("/", 1)[-1] for f in files if f.endswith((".py", ".ipynb"))], 1, 0.5)
+        hint = f"; {near[0]} is there, and looks like it" if near else ""
+        yield Finding("file-missing", module, f"{file} is missing{hint}.", nearest=near[0] if near else None)
+        return
+    try:
+        source = (root / file).read_bytes()
+        tree = ast.parse(source, filename=file)
+    except SyntaxError as error:
+        yield Finding("import-failed", module, f"{file}, line {error.lineno or 1}: {type(error).__name__}: {error.msg}", error.lineno)
+        return
+    except (UnicodeDecodeError, ValueError, RecursionError, MemoryError, OSError) as error:
+        yield Finding("import-failed", module, f"{file} cannot be read as Python: {type(error).__name__}: {str(error)[:200]}")
+        return
+    offered = set(_names(tree))
+    open_ended = any(isinstance(n, ast.ImportFrom) and any(a.name == "*" for a in n.names) for n in tree.body)
+    for function in contract.functions_of(module):
+        if function.name not in offered and not open_ended and "__getattr__" not in offered:
+            near = difflib.get_close_matches(function.name, sorted(offered), 1, 0.6)
+            hint = f"; {near[0]} is there, and looks like it" if near else ""
+            text = f"{file} has no {function.signature}{hint}."
+            yield Finding("name-missing", function.full_name, text, nearest=near[0] if near else None)
+    if module == "attention":
+        yield from _forbidden(tree, file)
+
+
+def _names(tree: ast.Module) -> Iterator[str]:
+    """Names bound anywhere at module level, loops and conditions included."""
+    todo: list[ast.AST] = list(tree.body)
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+            continue
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from ((alias.asname or alias.name).split(".")[0] for alias in node.names)
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        if not isinstance(node, ast.Lambda):
+            todo.extend(ast.iter_child_nodes(node))
+
+
+def _forbidden(tree: ast.Module, file: str) -> Iterator[Finding]:
+    for node in ast.walk(tree):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names = [node.module or ""]
+        for name in names:
+            if name.split(".")[0] in contract.FORBIDDEN_LIBRARIES:
+                text = f"{file}, line {node.lineno}: imports {name}; attention.py is NumPy only."
+                yield Finding("forbidden-library", "attention", text, node.lineno)
+                return
+
+
+class ImportProblem(Exception):
+    """A module that did not import; `line` is the student's own."""
+
+    def __init__(self, text: str, code: str = "import-failed") -> None:
+        super().__init__(text)
+        self.code = code
+
+
+def import_module(root: Path, name: str) -> ModuleType:
+    """Imports a submission's module by its plain name; the caller has put `root` on the path.
+
+    Raises ImportProblem with file, line and exception.
+    """
+    try:
+        return importlib.import_module(name)
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:
+        raise ImportProblem(*_import_text(root, name, error)) from None
+
+
+def _import_text(root: Path, name: str, error: BaseException) -> tuple[str, str]:
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(str(root))]
+    where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else f"{name}.py"
+    if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(str(root)):
+        where = f"{Path(error.filename).name}, line {error.lineno}"
+    message = str(error)[:300] if not isinstance(error, SyntaxError) else error.msg
+    culprit = (getattr(error, "name", None) or "").split(".")[0] if isinstance(error, ImportError) else ""
+    code = "forbidden-library" if culprit in contract.FORBIDDEN_LIBRARIES else "import-failed"
+    return f"{where}: {type(error).__name__}: {message}", code
+

@@ -1,0 +1,130 @@
+"""How a submission is asked: one interface, two forms.
+
+A check holds a `Subject` and calls the submission's functions through it. It never knows whether they run in this process
+(a student's own pytest) or behind a wire (the grader).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Protocol
+
+from harness.values import Callback, Handle, Proxy
+
+LIMITS = ("timeout", "out-of-memory", "crashed", "output-flood")
+
+
+@dataclass(frozen=True)
+class Call:
+    """One question. `name` is "module.function" of the contract, or a built-in of harness.executor ("@method", "@attr", …).
+
+    With `keep` the result stays on the student's side and a Handle comes back; with `echo` the arguments come back too,
+    as they are after the call.
+    """
+
+    name: str
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    keep: bool = False
+    echo: bool = False
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A line of the student's own code on the way to an exception."""
+
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a call.
+
+    kind     "value", "raised", "missing" (see `code`), or the limit that ended it: one of LIMITS
+    value    plain data, or a Handle
+    code     for "missing": file-missing, name-missing, signature-mismatch, import-failed, forbidden-library
+    type     for "raised": the exception's type name, `text` its message (capped), `frames` the student's own lines
+    """
+
+    kind: str
+    value: Any = None
+    echo: tuple[Any, ...] = ()
+    code: str = ""
+    type: str = ""
+    text: str = ""
+    frames: tuple[Frame, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return self.kind == "value"
+
+
+class Subject(Protocol):
+    """A submission that can be asked."""
+
+    def ask(self, *calls: Call) -> list[Outcome]:
+        """Asks in order and gives an outcome a call; after one that ended by a limit the rest end likewise."""
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Outcome:
+        """Asks one thing."""
+
+    def lend(self, stand_ins: Mapping[str, Mapping[str, Callback | Proxy]]) -> contextlib.AbstractContextManager[Subject]:
+        """The same submission, loaded afresh over modules whose functions are the judge's: {"attention": {name: Callback}}."""
+
+    @property
+    def backend(self) -> str:
+        """ "numpy" or "torch": what kv_cache.py works with."""
+
+
+class Asking:
+    """What both forms share: `call` in terms of `ask`, and short words for the built-ins."""
+
+    def ask(self, *calls: Call) -> list[Outcome]:
+        raise NotImplementedError
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Outcome:
+        return self.ask(Call(name, args, kwargs))[0]
+
+    def keep(self, name: str, *args: Any, **kwargs: Any) -> Outcome:
+        return self.ask(Call(name, args, kwargs, keep=True))[0]
+
+    def method(self, handle: Handle, name: str, *args: Any) -> Outcome:
+        return self.call("@method", handle, name, *args)
+
+
+class LocalSubject(Asking):
+    """The in-process form. What the submission prints is kept in `printed`, up to 64 KiB."""
+
+    def __init__(self, root: Path, stand_ins: Mapping[str, Mapping[str, Callback | Proxy]] | None = None) -> None:
+        from harness.executor import Executor
+
+        self.root = root
+        self.printed = ""
+        self._executor = Executor(root, stand_ins or {}, _invoke)
+
+    def ask(self, *calls: Call) -> list[Outcome]:
+        heard = io.StringIO()
+        with contextlib.redirect_stdout(heard), self._executor.active():
+            outcomes = [self._executor.run(call) for call in calls]
+        self.printed = (self.printed + heard.getvalue())[:65_536]
+        return outcomes
+
+    @contextlib.contextmanager
+    def lend(self, stand_ins: Mapping[str, Mapping[str, Callback | Proxy]]) -> Any:
+        yield LocalSubject(self.root, stand_ins)
+
+    @property
+    def backend(self) -> str:
+        with self._executor.active():
+            return self._executor.backend()
+
+
+def _invoke(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return function(*args, **kwargs)
