@@ -60,8 +60,8 @@ SINUSOIDS: Final = (
     (0.9093, -0.4161, 0.0200, 0.9998),
 )
 
-# 7.4: PE_p · PE_{p+k} over 256 positions p at d = 64: offset k, mean, std over p, range over p. The last two columns are
-# rounding alone: their size is a fact, their digits are of one machine.
+# 7.4: PE_p · PE_{p+k} over 256 positions p at d = 64: offset k, mean, std over p, range over p. The last two columns
+# are rounding alone: their size is a fact, their digits are of one machine.
 SINUSOID_OFFSETS: Final = (
     (0, 32.000000, 1.6e-15, 1.1e-14),
     (1, 30.916832, 7.8e-15, 4.6e-14),

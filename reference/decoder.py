@@ -127,12 +127,12 @@ def random_model(
         W_V = to_unit * rng.standard_normal((d, n_kv_heads * d_head))
         W_Q = 0.5 * _for_each_query_head(W_K, n_kv_heads, group)
         W_Q += math.sqrt(0.75) * to_unit * rng.standard_normal((d, width))
-        W_O = math.sqrt(variance / width) * rng.standard_normal((width, d))
+        W_O = math.sqrt(variance / 2 / width) * rng.standard_normal((width, d))
         if i == n_layers - 1:
             back_to_x = _for_each_query_head(W_V, n_kv_heads, group).T / to_unit  # (width, d), entries of variance 1
-            W_O -= 3 * math.sqrt(variance * group / width) * back_to_x
+            W_O -= 4 * math.sqrt(variance * group / width) * back_to_x
         layers.append(Layer(W_Q.astype(dtype), W_K.astype(dtype), W_V.astype(dtype), W_O.astype(dtype)))
-        variance *= 1.4  # an average of values over a few tokens has a variance of about 0.4
+        variance *= 1.2  # W_O halves the variance, and an average over a few tokens leaves 0.4 of it
     return Decoder(embedding.astype(dtype), tuple(layers), n_heads, n_kv_heads, positions)
 
 
