@@ -7,8 +7,8 @@
         '''Every row of softmax's result sums to 1.'''
 
 The docstring's first sentence is the title that a student sees. A check names the parameters it needs: `subject`, and any of
-`case` (a draw), `oracle` (what is right; only the judge has one), `rng` (a NumPy generator of the check's own seed). It raises
-`Fail` where something does not hold; any other exception is the check's own fault, and never the student's.
+`case` (a draw), `rng` (a NumPy generator of the check's own seed). A check that knows what is right lies in
+`grader/checks` and takes it from `reference`. It raises `Fail` where something does not hold; any other exception is the check's own fault, and never the student's.
 
 Modules of checks are found by `discover`: a file dropped into `harness/checks` or `grader/checks` is a part of the lab.
 """
@@ -160,20 +160,18 @@ def note(code: str, text: str) -> None:
         _notes.append((code, text))
 
 
-def run(check: Check, subject: Subject, seed: int, oracle: Any = None) -> CheckResult:
+def run(check: Check, subject: Subject, seed: int) -> CheckResult:
     """Runs one check against a subject. Its draws depend on `seed` alone."""
     _notes.clear()
     began = time.perf_counter()
     count = 0
     wanted = inspect.signature(check.run).parameters
-    given: dict[str, Any] = {"subject": subject, "oracle": oracle}
-    fixed = {name: value for name, value in given.items() if name in wanted}
 
     def prop(case: Any) -> None:
         nonlocal count
         count += 1
         rng = {"rng": np.random.default_rng(seed)} if "rng" in wanted else {}
-        check.run(**fixed, **({"case": case} if "case" in wanted else {}), **rng)
+        check.run(subject, **({"case": case} if "case" in wanted else {}), **rng)
 
     failure: Fail | None = None
     reason = ""
