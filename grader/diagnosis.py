@@ -1,0 +1,343 @@
+"""To diagnose is to find the variant that answers as the submission did, fewest wrong options first.
+
+A family (a module of `reference.variants`) says which decisions a function takes and what each option answers to its probes. The search
+decides only what a prediction asks about: a choice that contradicts the first probe is never tried on the second.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Protocol
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+import reference.variants
+from reference.variants.space import (
+    Answer,
+    Decision,
+    Failed,
+    Option,
+    Probe,
+    Space,
+    Variant,
+    codes,
+)
+
+UNRECOGNISED = "unrecognised"
+MOST_WRONG = 3  # options in one explanation: beyond it, explanations are more likely to be chance than truth
+ROUNDING = 1000  # in units of the dtype's eps: legal ways of writing one formula differ by some tens
+
+
+class Family(Protocol):
+    """What a module of `reference.variants` gives. `read(variant, decision, observations)` is needed only where options carry numbers."""
+
+    SPACE: Space
+    PROBES: tuple[Probe, ...]
+
+    def predict(self, variant: Variant, probe: Probe) -> Answer: ...
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a submission's answers say about it.
+
+    codes    faults that every explanation contains; ("unrecognised",) where there is none such; () where all answers are right
+    options  the wrong options of the first explanation, in words: "scale: missing"
+    proof    probes whose answers cannot be explained without those options
+    matched  whether some variant gives all of these answers
+    """
+
+    codes: tuple[str, ...]
+    options: tuple[str, ...]
+    proof: tuple[str, ...]
+    matched: bool
+
+
+class _Undecided(Exception):
+    """A prediction asks about a decision (or a number) that the search has not settled."""
+
+    def __init__(
+        self, decision: str, options: tuple[Option, ...] | None = None
+    ) -> None:
+        self.decision, self.options = decision, options
+
+
+class _Partial(Variant):
+    """A variant in the making: right options are recorded too, and asking about what is not recorded raises `_Undecided`."""
+
+    def __init__(
+        self,
+        chosen: Mapping[str, Option],
+        family: Any,
+        observations: Mapping[str, Answer],
+    ) -> None:
+        super().__init__(chosen)
+        self._family, self._observations = family, observations
+
+    def pick(self, decision: str) -> str:
+        option = self._chosen.get(decision)
+        if option is None:
+            raise _Undecided(decision)
+        return option.name
+
+    def value(self, decision: str) -> float:
+        option = self._chosen[decision]
+        if option.value is None:
+            values = self._family.read(self, decision, self._observations)
+            raise _Undecided(decision, tuple(option.at(value) for value in values))
+        return option.value
+
+    def but(self, decision: str, option: Option) -> _Partial:
+        return _Partial(
+            {**self._chosen, decision: option}, self._family, self._observations
+        )
+
+    def only(self, path: tuple[tuple[str, Option], ...]) -> _Partial:
+        return _Partial(dict(path), self._family, self._observations)
+
+    def wrong(self) -> Variant:
+        """The variant as it is finally recorded."""
+        return Variant(
+            {
+                decision: option
+                for decision, option in self._chosen.items()
+                if option.name != "right"
+            }
+        )
+
+
+def explain(
+    family: Any,
+    observations: Mapping[str, Answer],
+    probes: tuple[Probe, ...] | None = None,
+    most: int = MOST_WRONG,
+) -> Explanation:
+    """Explain the answers to a family's probes (by their names; probes without an answer are passed over)."""
+    asked = tuple(
+        p
+        for p in (family.PROBES if probes is None else probes)
+        if p.name in observations
+    )
+    for n_wrong in range(most + 1):
+        matches = list(
+            _search(
+                family,
+                asked,
+                observations,
+                _Partial({}, family, observations),
+                n_wrong,
+                n_wrong < MOST_WRONG,
+            )
+        )
+        if matches:
+            shared = frozenset.intersection(*(codes(match) for match in matches))
+            first = matches[0].wrong()
+            named = tuple(sorted(shared)) if shared or not n_wrong else (UNRECOGNISED,)
+            words = tuple(
+                f"{d}: {o.name}" for d, o in first.items() if o.code is not None
+            )
+            return Explanation(
+                named, words, _proof(family, asked, observations, first), matched=True
+            )
+    return Explanation((UNRECOGNISED,), (), (), matched=False)
+
+
+def families() -> dict[str, Any]:
+    """Every family there is, by name: the modules of `reference.variants` that give a space."""
+    modules = [
+        import_module(f"reference.variants.{m.name}")
+        for m in pkgutil.iter_modules(reference.variants.__path__)
+    ]
+    return {
+        m.__name__.rpartition(".")[2]: m
+        for m in modules
+        if hasattr(m, "SPACE") and hasattr(m, "predict")
+    }
+
+
+def _search(
+    family: Any,
+    probes: tuple[Probe, ...],
+    observations: Mapping[str, Answer],
+    variant: _Partial,
+    budget: int,
+    rare: bool,
+) -> Iterator[_Partial]:
+    """The variants with at most `budget` more faults that answer all of `probes` as observed."""
+    if not probes:
+        yield variant
+        return
+    observed = observations[probes[0].name]
+    for decided, left in _agreeing(
+        family, probes[0], observed, variant, (), budget, rare
+    ):
+        yield from _search(family, probes[1:], observations, decided, left, rare)
+
+
+# What each probe is known to answer, by the options taken in the order in which they are asked about. It is the same for every
+# submission; answers that depend on a number read out of one are left out.
+_known: WeakKeyDictionary[Probe, dict[tuple[tuple[str, Option], ...], Any]] = (
+    WeakKeyDictionary()
+)
+
+
+def _agreeing(
+    family: Any,
+    probe: Probe,
+    observed: Answer,
+    variant: _Partial,
+    path: tuple[tuple[str, Option], ...],
+    budget: int,
+    rare: bool,
+) -> Iterator[tuple[_Partial, int]]:
+    """Decide, one by one, what the prediction for `probe` asks about; keep what answers as observed, with the budget left."""
+    known = _known.setdefault(probe, {})
+    outcome = known.get(path)
+    if outcome is None:
+        outcome = _predict(family, probe, variant, path)
+        if not any(option.examples for _, option in path):
+            known[path] = outcome
+    if not isinstance(outcome, _Undecided):
+        if same(outcome, observed, probe):
+            yield variant, budget
+        return
+    asked = outcome.decision
+    if outcome.options is not None:  # the number of an option taken already
+        for option in outcome.options:
+            valued = tuple((d, option if d == asked else o) for d, o in path)
+            yield from _agreeing(
+                family,
+                probe,
+                observed,
+                variant.but(asked, option),
+                valued,
+                budget,
+                rare,
+            )
+    elif asked in variant:
+        yield from _agreeing(
+            family,
+            probe,
+            observed,
+            variant,
+            (*path, (asked, variant[asked])),
+            budget,
+            rare,
+        )
+    else:
+        for option in _decision(family, asked).options:
+            left = budget - (option.code is not None)
+            if left >= 0 and (rare or option.common):
+                decided = variant.but(asked, option)
+                yield from _agreeing(
+                    family,
+                    probe,
+                    observed,
+                    decided,
+                    (*path, (asked, option)),
+                    left,
+                    rare,
+                )
+
+
+def _predict(
+    family: Any, probe: Probe, variant: _Partial, path: tuple[tuple[str, Option], ...]
+) -> Answer | _Undecided:
+    """The answer of the options in `path`, or what else has to be decided first."""
+    try:
+        answer: Answer = family.predict(variant.only(path), probe)
+    except _Undecided as undecided:
+        # a reading may lean on decisions that this probe never asks about, but that an earlier one has settled
+        return undecided
+    return answer
+
+
+def _decision(family: Any, name: str) -> Decision:
+    for decision in family.SPACE:
+        if decision.name == name:
+            return decision  # type: ignore[no-any-return]
+    raise LookupError(
+        f"{name!r} is no decision of this family; it has {[d.name for d in family.SPACE]}"
+    )
+
+
+def _proof(
+    family: Any,
+    probes: tuple[Probe, ...],
+    observations: Mapping[str, Answer],
+    variant: Variant,
+) -> tuple[str, ...]:
+    """Names of the probes that contradict the variant as soon as one of its faults is taken back."""
+    rivals = [
+        Variant({d: o for d, o in variant.items() if d != dropped})
+        for dropped in variant
+    ]
+    return tuple(
+        probe.name
+        for probe in probes
+        if any(
+            not same(family.predict(rival, probe), observations[probe.name], probe)
+            for rival in rivals
+        )
+    )
+
+
+def same(predicted: Answer, observed: Answer, probe: Probe) -> bool:
+    """Whether two answers are equal but for rounding: error for error, or every part of them."""
+    if isinstance(predicted, Failed) or isinstance(observed, Failed):
+        return isinstance(predicted, Failed) and isinstance(observed, Failed)
+    return _same_part(predicted, observed, probe)
+
+
+def _same_part(predicted: Any, observed: Any, probe: Probe) -> bool:
+    if isinstance(predicted, tuple | list):
+        return (
+            isinstance(observed, tuple | list)
+            and len(predicted) == len(observed)
+            and all(
+                _same_part(p, o, probe)
+                for p, o in zip(predicted, observed, strict=True)
+            )
+        )
+    if isinstance(predicted, dict):
+        return (
+            isinstance(observed, dict)
+            and predicted.keys() == observed.keys()
+            and all(
+                _same_part(predicted[key], observed[key], probe) for key in predicted
+            )
+        )
+    if isinstance(predicted, np.ndarray | np.generic | float | int):
+        return isinstance(
+            observed, np.ndarray | np.generic | float | int
+        ) and _same_numbers(np.asarray(predicted), np.asarray(observed), probe)
+    return type(predicted) is type(observed) and bool(predicted == observed)
+
+
+def _same_numbers(predicted: np.ndarray, observed: np.ndarray, probe: Probe) -> bool:
+    if (
+        predicted.shape != observed.shape
+        or observed.dtype.kind not in "biuf"
+        or predicted.dtype.kind not in "biuf"
+    ):
+        return False
+    predicted, wide = predicted.astype(np.float64), observed.astype(np.float64)
+    # NaN and inf are one: which of them comes out depends on how a correct formula was written down
+    finite = np.isfinite(predicted)
+    if not np.array_equal(finite, np.isfinite(wide)):
+        return False
+    if not finite.all():
+        predicted, wide = predicted[finite], wide[finite]
+    if not predicted.size:
+        return True
+    if probe.zeros and wide[predicted == 0].any():
+        return False
+    eps = np.finfo(observed.dtype if observed.dtype.kind == "f" else np.float64).eps
+    tolerance = ROUNDING * max(float(eps), float(np.finfo(np.float64).eps))
+    return bool(
+        (np.abs(predicted - wide) <= tolerance * (probe.size + np.abs(predicted))).all()
+    )
