@@ -18,6 +18,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -27,7 +28,7 @@ from typing import Any
 import numpy as np
 from hypothesis.strategies import SearchStrategy
 
-from harness import draws
+from harness import contract, draws
 from harness.subject import LIMITS, Outcome, Subject
 
 
@@ -209,7 +210,7 @@ def ordered(checks: Iterable[Check]) -> list[Check]:
     return done
 
 
-def fail_of(outcome: Outcome, call: str, inputs: dict[str, Any]) -> Fail:
+def fail_of(outcome: Outcome, call: str, inputs: dict[str, Any], module: str = "") -> Fail:
     """The failure that an outcome other than a value is."""
     where = outcome.frames[-1] if outcome.frames else None
     at = f" at {where.file}, line {where.line}: {where.text}" if where else ""
@@ -218,5 +219,9 @@ def fail_of(outcome: Outcome, call: str, inputs: dict[str, Any]) -> Fail:
         return Fail(outcome.text, "", code=outcome.code, **common)
     if outcome.kind == "raised":
         name = outcome.type.rsplit(".", 1)[-1]
+        if module == "attention" and name in ("ModuleNotFoundError", "ImportError", "PermissionError"):
+            library = next((word for word in re.findall(r"\w+", outcome.text) if word in contract.FORBIDDEN_LIBRARIES), None)
+            if library:
+                return Fail(f"it reaches for {library}{at}", "NumPy alone", code="forbidden-library", **common)
         return Fail(f"{name}: {outcome.text}{at}", "a result", code="raised", **common)
     return Fail(f"{outcome.text}{at}", "a result within the limits", code=outcome.kind, **common)

@@ -34,7 +34,7 @@ class Asked:
     def value(self) -> Any:
         """The plain value. Raises Fail where the call gave none."""
         if not self.outcome.ok:
-            raise fail_of(self.outcome, self.text, self.inputs)
+            raise fail_of(self.outcome, self.text, self.inputs, self.call.name.partition(".")[0])
         return self.outcome.value
 
     def array(self, shape: tuple[int, ...], like: npt.DTypeLike | None = None, finite: bool = True) -> Array:

@@ -1,5 +1,5 @@
 """Starts, asks, limits and ends the process in which a submission runs."""
 
-from grader.sandbox.supervisor import Limits, Sandbox, WorkerSubject
+from grader.sandbox.supervisor import Limits, Sandbox, SandboxError, WorkerSubject
 
-__all__ = ["Limits", "Sandbox", "WorkerSubject"]
+__all__ = ["Limits", "Sandbox", "SandboxError", "WorkerSubject"]

@@ -74,6 +74,11 @@ class Sandbox:
         self._workers.clear()
         shutil.rmtree(self._scratch, ignore_errors=True)
 
+    def forget_strikes(self) -> None:
+        """Calls are tried afresh: what they stood on has been replaced."""
+        self.strikes.clear()
+        self.endings.clear()
+
     def close_kind(self, kind: str) -> None:
         """Ends one worker and frees its memory; it starts again when asked."""
         worker = self._workers.pop(kind, None)

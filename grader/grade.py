@@ -1,0 +1,237 @@
+"""One submission, from its folder to a Report: ask, judge, explain, score.
+
+The checks of attention.py come first, in a worker that has no torch. What builds on it (kv_cache.py, experiments.py) is judged
+with the submission's own attention.py, and, where that failed, once more over the judge's: a check passes if either run passes.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import hashlib
+import platform
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import grader.checks
+import grader.families
+import harness.checks
+from grader import intake, served
+from grader.diagnosis import UNRECOGNISED
+from grader.families import FAMILIES, Family
+from grader.report import Judged, Report, build_report
+from grader.rubric import Rubric
+from grader.sandbox import Sandbox, SandboxError, WorkerSubject
+from harness import check as checking
+from harness import draws
+from harness.check import CHECKS, Check, CheckResult, Fail
+from harness.loader import Submission
+from harness.subject import LIMITS
+
+PUBLIC_SECRET = b"attnlab: the public seed"
+# Ways a call ends that say little by themselves: a fault that explains them is named in their place.
+GENERIC = frozenset({"raised", "wrong-shape", "not-finite", "not-an-array", "wrong-dtype"})
+
+checking.discover(harness.checks)
+checking.discover(grader.checks)
+checking.discover(grader.families)
+
+
+def grade(
+    path: Path,
+    *,
+    rubric: Rubric,
+    secret: bytes = PUBLIC_SECRET,
+    steps: set[int] | None = None,
+    on_step: Callable[[Report], None] = lambda report: None,
+) -> Report:
+    """Grades a folder or an archive; `on_step` gets the report so far whenever a step has been judged.
+
+    Raises intake.IntakeError where `path` is nothing that can be graded.
+    """
+    with intake.staged(path) as submission, Sandbox(submission.root, rubric.limits) as sandbox:
+        judge = _Judge(submission, sandbox, rubric, secret)
+        for part in judge.judge_all(steps):
+            on_step(_report(judge, rubric, secret, steps, done=part))
+        return _report(judge, rubric, secret, steps, done=True)
+
+
+def _report(judge: _Judge, rubric: Rubric, secret: bytes, steps: set[int] | None, done: bool) -> Report:
+    judged = list(judge.judged.values())
+    if not done:
+        reason = "not judged yet"
+        judged += [
+            Judged(c, CheckResult(c, "not-run", reason=reason)) for c in judge.chosen(steps) if c.id not in judge.judged
+        ]
+    return build_report(
+        sorted(judged, key=lambda j: j.check.step),
+        rubric,
+        findings=judge.submission.findings,
+        integrity=tuple(judge.sandbox.integrity),
+        seed=hashlib.sha256(secret).hexdigest()[:12],
+        environment=environment(),
+    )
+
+
+def environment() -> dict[str, str]:
+    """What the grade may depend on, for the report."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    found = {"python": platform.python_version(), "numpy": np.__version__, "system": platform.system(), "machine": platform.machine()}
+    for name in ("attnlab-harness", "attnlab-grader", "torch", "hypothesis"):
+        with contextlib.suppress(PackageNotFoundError):
+            found[name] = version(name)
+    return found
+
+
+@dataclass
+class _Judge:
+    """The state of one grading."""
+
+    submission: Submission
+    sandbox: Sandbox
+    rubric: Rubric
+    secret: bytes
+
+    def __post_init__(self) -> None:
+        self.judged: dict[str, Judged] = {}
+        self.explained: dict[tuple[str, bool], Any] = {}
+        self.kv_kind = _kv_kind(self.submission)
+        self.own_attention_fails = False
+
+    def chosen(self, steps: set[int] | None) -> list[Check]:
+        """The checks to be run, in order, with the rubric's own prerequisites."""
+        wanted = [c for c in CHECKS.values() if steps is None or c.step in steps]
+        return checking.ordered(self.rubric.with_prerequisites(c) for c in wanted)
+
+    def judge_all(self, steps: set[int] | None) -> Iterator[bool]:
+        """Judges everything, the part without torch first; yields after every step."""
+        chosen = self.chosen(steps)
+        alone = [c for c in chosen if c.needs == "numpy"]
+        for number in sorted({c.step for c in alone}):
+            self._judge_group([c for c in alone if c.step == number], "numpy", follow=False)
+            yield False
+        self.own_attention_fails = any(
+            j.result.status == "failed" and any(f.startswith("attention.") for f in j.check.functions)
+            for j in self.judged.values()
+        ) or bool(self.submission.findings_of("attention"))
+        if not alone:
+            self.own_attention_fails = True  # not judged in this run: follow-through costs little and loses nothing
+        for number in sorted({c.step for c in chosen}):
+            for needs in ("kv", "torch", "files"):
+                group = [c for c in chosen if c.step == number and c.needs == needs]
+                if group:
+                    self._judge_group(group, needs, follow=needs != "files" and self.own_attention_fails)
+            yield False
+
+    # -- running -------------------------------------------------------------------------------------------------------
+
+    def _kind(self, needs: str) -> str:
+        return self.kv_kind if needs == "kv" else needs
+
+    @contextlib.contextmanager
+    def _subject(self, needs: str, follow: bool) -> Iterator[WorkerSubject]:
+        stand_ins = served.stand_ins() if follow else None
+        backend = "torch" if self.kv_kind == "torch" else "numpy"
+        with self.sandbox.group(self._kind(needs), stand_ins, backend) as subject:
+            yield subject
+
+    def _judge_group(self, group: list[Check], needs: str, follow: bool) -> None:
+        results = self._run(group, needs, follow=False)
+        followed: dict[str, CheckResult] = {}
+        again = [c for c in group if results[c.id].status in ("failed", "blocked")]
+        if follow and again:
+            self.sandbox.forget_strikes()
+            followed = self._run(again, needs, follow=True, known=results)
+        for c in group:
+            result, over = results[c.id], c.id in followed
+            self.judged[c.id] = Judged(c, followed[c.id] if over else result, followed=over)
+        for c in group:
+            if self.judged[c.id].result.status == "failed":
+                self._explain(self.judged[c.id], needs, c.id in followed)
+
+    def _run(
+        self, group: list[Check], needs: str, follow: bool, known: dict[str, CheckResult] | None = None
+    ) -> dict[str, CheckResult]:
+        """Runs checks in one group; one whose ground failed is blocked."""
+        known = known or {}
+        results: dict[str, CheckResult] = {}
+        with contextlib.ExitStack() as stack:
+            subject: Any = None
+            for c in group:
+                status = {i: (results.get(i) or known.get(i) or self._result_of(i)) for i in c.stands_on}
+                below = [i for i, r in status.items() if r is not None and r.status in ("failed", "blocked", "not-run")]
+                if below:
+                    first = status[below[0]]
+                    assert first is not None
+                    kind = "not-run" if first.status == "not-run" else "blocked"
+                    results[c.id] = CheckResult(c, kind, reason=first.check.id)
+                    continue
+                if subject is None:
+                    subject = self.submission.root if needs == "files" else stack.enter_context(self._subject(needs, follow))
+                results[c.id] = checking.run(c, subject, draws.seed_of(self.secret, c.id))
+        return results
+
+    def _result_of(self, check_id: str) -> CheckResult | None:
+        judged = self.judged.get(check_id)
+        return judged.result if judged else None
+
+    # -- explaining ----------------------------------------------------------------------------------------------------
+
+    def _explain(self, judged: Judged, needs: str, follow: bool) -> None:
+        """Names the fault behind a failed check, and finds the failure again with the public seed for the student to see."""
+        failure = judged.result.failure
+        assert failure is not None
+        judged.codes = self._codes(judged.check, failure, follow)
+        if failure.code in LIMITS or self.secret == PUBLIC_SECRET:
+            judged.shown = failure if self.secret == PUBLIC_SECRET else None
+        elif needs == "files":
+            judged.shown = failure
+        else:
+            with self._subject(needs, follow) as subject:
+                again = checking.run(judged.check, subject, draws.seed_of(PUBLIC_SECRET, judged.check.id))
+            judged.shown = again.failure
+
+    def _codes(self, check: Check, failure: Fail, follow: bool) -> tuple[tuple[str, str], ...]:
+        if failure.code is not None and failure.code not in GENERIC:
+            return ((failure.code, ""),)
+        named: dict[str, str] = {}
+        for name in check.families:
+            explanation = self._explanation(FAMILIES[name], follow) if name in FAMILIES else None
+            if explanation is not None:
+                proof = "; ".join((*explanation.options, *explanation.proof[:3]))
+                named |= {code: proof for code in explanation.codes if code != UNRECOGNISED}
+        about = {code: proof for code, proof in named.items() if code in check.about}
+        if about or named:
+            return tuple((about or named).items())
+        return ((failure.code or UNRECOGNISED, ""),)
+
+    def _explanation(self, family: Family, follow: bool) -> Any:
+        """A family's explanation, asked once; None where its functions reach limits or the search itself breaks."""
+        follow = follow and family.needs != "numpy"
+        key = (family.name, follow)
+        if key not in self.explained:
+            self.explained[key] = None
+            if not any(self.sandbox.strikes[f] for f in family.functions):
+                with contextlib.suppress(SandboxError), self._subject(family.needs, follow) as subject:
+                    self.explained[key] = family.explain(subject)
+        return self.explained[key]
+
+
+def _kv_kind(submission: Submission) -> str:
+    """The worker that kv_cache.py needs: "torch" where it, or a helper, imports torch."""
+    others = {"attention.py", "experiments.py", "attention_torch.py", "make_report.py"}
+    for name in submission.files:
+        if name.endswith(".py") and "/" not in name and name not in others:
+            with contextlib.suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+                tree = ast.parse((submission.root / name).read_bytes())
+                for node in ast.walk(tree):
+                    names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+                    names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+                    if any(n.split(".")[0] == "torch" for n in names):
+                        return "torch"
+    return "numpy"
