@@ -1,0 +1,258 @@
+"""softmax(x, axis): what is subtracted, what is raised, what the result is divided by, and over which axis.
+
+`softmax` below is shared with the families that call it; `predict` adds the decisions about the argument `axis`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reference.variants.space import Answer, Option, Probe, Space, Variant, attempt, decision
+
+Array = NDArray[Any]
+Axis = int | tuple[int, ...] | None
+
+DECISIONS: Space = (
+    decision(
+        "weights",
+        Option("all on the largest score", "softmax-argmax"),
+        Option("the scores themselves", "softmax-not-applied"),
+    ),
+    decision("base", Option("2", "softmax-wrong-base"), Option("10", "softmax-wrong-base")),
+    decision(
+        "subtracted",
+        Option("nothing", "softmax-overflow"),
+        Option("the row mean", "softmax-overflow"),
+        Option("the row minimum", "softmax-overflow", common=False),
+        Option("one maximum for all", "softmax-global-max"),
+        Option("one maximum a matrix", "softmax-global-max", common=False),
+        Option("max(0, row maximum)", "softmax-clamped-max"),
+        Option("the maximum over axis -1", "softmax-max-wrong-axis"),
+        Option("the maximum over axis -2", "softmax-max-wrong-axis"),
+        Option("the maximum over axis 0", "softmax-max-wrong-axis"),
+        Option("the maximum over axis 1", "softmax-max-wrong-axis", common=False),
+    ),
+    decision(
+        "divided by",
+        Option("nothing", "softmax-unnormalised"),
+        Option("the sum plus epsilon", "softmax-epsilon", examples=(1e-3, 1e-8)),
+    ),
+    decision(
+        "reduced axis",
+        Option("dropped from the sum", "softmax-missing-keepdims"),
+        Option("dropped from the maximum", "softmax-missing-keepdims"),
+        Option("dropped from both", "softmax-missing-keepdims"),
+        Option("put back last", "softmax-missing-keepdims"),
+        Option("put back second", "softmax-missing-keepdims", common=False),
+        Option("put back as one column", "softmax-missing-keepdims", common=False),
+    ),
+    # No fault: ways of writing the quotient that part only where it is not finite.
+    decision("quotient", Option("in Python floats"), Option("through logarithms")),
+)
+
+
+def softmax(v: Variant, x: Array, axis: Axis) -> Array:
+    """exp(x - max) / sum along `axis`, as the variant has it."""
+    weights = v.pick("weights")
+    if weights == "the scores themselves":
+        return x
+    if weights == "all on the largest score":
+        return _largest(x, axis)
+    reduced = v.pick("reduced axis") if isinstance(axis, int) else "right"
+    lifted = x - _subtracted(v, x, axis, reduced)
+    base = v.pick("base")
+    powers = np.exp(lifted) if base == "right" else float(base) ** lifted
+    divided_by = v.pick("divided by")
+    if divided_by == "nothing":
+        return powers
+    total = np.sum(powers, axis=axis, keepdims=True)
+    if divided_by == "the sum plus epsilon":
+        total = total + v.value("divided by")
+    total = _reduced(total, axis, reduced, of_sum=True)
+    quotient = powers / total
+    if not np.isfinite(quotient).all():
+        written = v.pick("quotient")
+        if written == "in Python floats":
+            raise ArithmeticError("math.exp overflows, and a float is not divided by zero")
+        if written == "through logarithms":
+            return np.exp(lifted - np.log(total))
+    return quotient
+
+
+def _largest(x: Array, axis: Axis) -> Array:
+    if not isinstance(axis, int):
+        axis = None
+    where = np.expand_dims(np.argmax(x, axis=axis), axis) if axis is not None else np.argmax(x)
+    if axis is None:
+        return (np.arange(x.size).reshape(x.shape) == where).astype(float)
+    one_hot = np.zeros(x.shape)
+    np.put_along_axis(one_hot, where, 1.0, axis=axis)
+    return one_hot
+
+
+def _subtracted(v: Variant, x: Array, axis: Axis, reduced: str) -> Array | float:
+    what = v.pick("subtracted")
+    if what == "nothing":
+        return 0.0
+    if what == "one maximum for all":
+        return np.max(x)
+    if what == "one maximum a matrix":
+        return np.max(x, axis=tuple(range(x.ndim))[-2:], keepdims=True)
+    if what.startswith("the maximum over axis"):
+        return np.max(x, axis=int(what.split()[-1]), keepdims=True)
+    if what == "the row mean":
+        amount = np.mean(x, axis=axis, keepdims=True)
+    elif what == "the row minimum":
+        amount = np.min(x, axis=axis, keepdims=True)
+    else:
+        amount = np.max(x, axis=axis, keepdims=True)
+    if what == "max(0, row maximum)":
+        amount = np.maximum(0.0, amount)
+    return _reduced(amount, axis, reduced, of_sum=False)
+
+
+def _reduced(values: Array, axis: Axis, reduced: str, *, of_sum: bool) -> Array:
+    """A sum or a maximum in the shape that it has after the reduction, as the variant keeps the reduced axis or not."""
+    one = "dropped from the sum" if of_sum else "dropped from the maximum"
+    if reduced in ("right", "dropped from the sum", "dropped from the maximum") and reduced != one:
+        return values
+    dropped: Array = np.squeeze(values, axis=axis)
+    if reduced == "put back last":
+        return dropped[..., None]
+    if reduced == "put back second":
+        return dropped[:, None]
+    if reduced == "put back as one column":
+        return dropped.reshape(-1, 1)
+    return dropped
+
+
+def epsilon(v: Variant, name: str, weights: Array, predicted: Any) -> tuple[float, ...]:
+    """The constant in the row sums behind `weights`; `predicted(variant)` gives the same table for a variant.
+
+    With S the sum, a weight is e / (S + epsilon): S itself shows in how the weight falls from epsilon 0 to epsilon 1.
+    """
+    option = Option("the sum plus epsilon", "softmax-epsilon", examples=(1.0,))
+    without, with_one = (predicted(v.but(name, option.at(value))) for value in (0.0, 1.0))
+    if not (isinstance(without, np.ndarray) and np.shape(weights) == without.shape):
+        return ()
+    with np.errstate(all="ignore"):
+        fall = with_one / without
+        found = fall / (1 - fall) * (without / weights - 1)
+    found = found[np.isfinite(found)]
+    if not found.size or np.median(found) < 1e-15:
+        return ()
+    raw = float(np.median(found))
+    return tuple(dict.fromkeys((float(f"{raw:.1g}"), float(f"{raw:.3g}"), raw)))
+
+
+SPACE: Space = (
+    decision(
+        "axes",
+        Option("two alone", "batch-unsupported"),
+        Option("two at most", "batch-unsupported"),
+    ),
+    decision(
+        "axis by default",
+        Option("0", "softmax-wrong-axis"),
+        Option("-2", "softmax-wrong-axis", common=False),
+        Option("1", "softmax-positional-axis"),
+        Option("all", "softmax-whole-matrix"),
+    ),
+    decision(
+        "axis",
+        Option("always -1", "softmax-ignores-axis"),
+        Option("always 0", "softmax-ignores-axis"),
+        Option("always 1", "softmax-ignores-axis"),
+        Option("always -2", "softmax-ignores-axis", common=False),
+        Option("always all", "softmax-whole-matrix"),
+        Option("always each matrix", "softmax-whole-matrix", common=False),
+    ),
+    *DECISIONS,
+)
+
+
+def predict(v: Variant, probe: Probe) -> Answer:
+    """What `softmax` of the variant answers."""
+    return attempt(_softmax, v, *probe.args, **probe.kwargs)
+
+
+def _softmax(v: Variant, x: Array, axis: int | None = None) -> Array:
+    if x.ndim > 2 and v.pick("axes") != "right":
+        raise ValueError("not more than two axes")
+    if x.ndim < 2 and v.pick("axes") == "two alone":
+        raise ValueError("not fewer than two axes")
+    used: Axis = axis
+    ignores = v.pick("axis")
+    if ignores == "always all":
+        used = None
+    elif ignores == "always each matrix":
+        used = tuple(range(-min(x.ndim, 2), 0))
+    elif ignores != "right":
+        used = int(ignores.split()[-1])
+    elif axis is None:
+        default = v.pick("axis by default")
+        used = -1 if default == "right" else None if default == "all" else int(default)
+    return softmax(v, x, used)
+
+
+def read(v: Variant, decision: str, observations: Mapping[str, Answer]) -> tuple[float, ...]:
+    """The epsilon of the row sums."""
+    for probe in PROBES:
+        seen = observations.get(probe.name)
+        if probe.size == 1 and isinstance(seen, tuple) and len(seen) == 1:
+            found = epsilon(v, decision, seen[0], lambda w, probe=probe: _table(predict(w, probe)))
+            if found:
+                return found
+    return ()
+
+
+def _table(answer: Answer) -> Any:
+    return answer[0] if isinstance(answer, tuple) else None
+
+
+def probes(seed: int) -> tuple[Probe, ...]:
+    """Calls that tell the options apart. Sizes are equal where a wrong shape must not fail, unequal where it must."""
+    rng = np.random.default_rng(seed)
+    square, unequal, cube = rng.standard_normal((3, 3)), rng.standard_normal((4, 6)), rng.standard_normal((3, 3, 3))
+    batch, row = rng.standard_normal((2, 3, 5)), rng.standard_normal(4)
+    small = rng.standard_normal((3, 4))
+    far = small + np.array([[1500.0], [-1500.0], [0.0]])
+    above = small + np.array([[0.0, 2500.0, 0.0, 0.0]])
+    cubes = np.stack([small, small[::-1]]) + np.array([1500.0, -1500.0])[:, None, None]
+
+    def probe(name: str, x: Array, size: float = 1.0, **axis: int) -> Probe:
+        return Probe(name, "attention.softmax", (x,), axis, size)
+
+    return (
+        probe("square, axis -1", square, axis=-1),
+        probe("square, axis 0", square, axis=0),
+        probe("cube, axis 1", cube, axis=1),
+        probe("square, no axis given", square),
+        probe("cube, axis -1", cube, axis=-1),
+        probe("cube, axis 0", cube, axis=0),
+        probe("unequal sizes, axis -1", unequal, axis=-1),
+        probe("unequal sizes, axis 0", unequal, axis=0),
+        probe("unequal sizes, axis 1", unequal, axis=1),
+        probe("a batch, no axis given", batch),
+        probe("a batch, axis -1", batch, axis=-1),
+        probe("a batch, axis -2", batch, axis=-2),
+        probe("a batch, axis 2", batch, axis=2),
+        probe("one row, no axis given", row),
+        probe("one row, axis 0", row, axis=0),
+        probe("one number", rng.standard_normal((1, 1)), axis=-1),
+        probe("one column of one number", rng.standard_normal((3, 1)), axis=-1),
+        probe("all scores high", small + 5000.0, 5e3, axis=-1),
+        probe("all scores low", small - 3000.0, 5e3, axis=-1),
+        probe("rows far apart", far, 5e3, axis=-1),
+        probe("matrices far apart", cubes, 5e3, axis=-1),
+        probe("one score far above", above, 5e3, axis=-1),
+        probe("columns far apart, axis 0", far.T.copy(), 5e3, axis=0),
+        probe("one row of high scores", row + 5000.0, 5e3, axis=-1),
+    )
+
+
+PROBES = probes(0)
