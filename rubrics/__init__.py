@@ -1,0 +1,1 @@
+"""Rubrics: a course's points, visibility and words, as data."""
