@@ -1,0 +1,31 @@
+"""What several tests need: the bundled correct submission, and a way to lay files over it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BASE = ROOT / "examples" / "base"
+
+
+@pytest.fixture
+def submission(tmp_path: Path) -> Callable[..., Path]:
+    """Makes a submission: the bundled correct one with files laid over it (name without .py = text; None takes a file away)."""
+
+    def make(**files: str | None) -> Path:
+        folder = tmp_path / "submission"
+        shutil.rmtree(folder, ignore_errors=True)
+        shutil.copytree(BASE, folder)
+        for name, text in files.items():
+            path = folder / f"{name}.py"
+            if text is None:
+                path.unlink()
+            else:
+                path.write_text(text)
+        return folder
+
+    return make
