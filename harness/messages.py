@@ -1,7 +1,7 @@
 """Every sentence a student reads about a fault, keyed by the codes of the catalogue of diagnoses.
 
-`says` is what is wrong, one idea in plain words; `look` is where to look; `short` is a title; `chapter` is the section that
-tells how it should be. Sentences speak of "your" functions and never of the judge's. A course overrides them in its rubric.
+`says` is what is wrong, one idea in plain words; `look` is where to look; `short` is a title; `chapter` is the section
+that tells how it should be. Sentences never speak of the judge. A course overrides them in its rubric.
 """
 
 from __future__ import annotations
@@ -23,21 +23,22 @@ _SOFTMAX = {
     "softmax-wrong-axis": Message(
         "Softmax over the queries",
         "The softmax runs over the query axis: each column sums to 1, and the rows do not.",
-        "The axis of the maximum, the exponentials' sum and the division in softmax, and the axis that attention passes to it. "
-        "Each query shares out one unit of attention over the keys, and keys are the last axis.",
+        "The axis of the maximum, the exponentials' sum and the division in softmax, and the axis that attention "
+        "passes to it. Each query shares out one unit of attention over the keys, and keys are the last axis.",
         "7.2, step 4",
     ),
     "softmax-whole-matrix": Message(
         "Softmax over the whole table",
-        "The softmax is taken over all entries of the score table at once, so that the table sums to 1 and not each row.",
+        "The softmax is taken over all entries of the score table at once, so that the table sums to 1 and not each "
+        "row.",
         "The sum that you divide by: it needs an axis, and keepdims=True.",
         "7.2, step 4",
     ),
     "softmax-positional-axis": Message(
         "An axis counted from the front",
         "An axis is written as a fixed number, which is right for one number of dimensions alone.",
-        "Axis numbers such as 1 or 2 in softmax, and transposes with fixed axes. Counted from the end (-1, -2) they hold "
-        "however many batch axes come first.",
+        "Axis numbers such as 1 or 2 in softmax, and transposes with fixed axes. Counted from the end (-1, -2) they "
+        "hold however many batch axes come first.",
         "7.2, step 4",
     ),
     "softmax-ignores-axis": Message(
@@ -48,9 +49,10 @@ _SOFTMAX = {
     ),
     "softmax-overflow": Message(
         "Exponentials overflow",
-        "Large scores give infinity or NaN, because the exponentials are taken without subtracting the row's maximum first.",
-        "The line with exp: subtract the maximum along the softmax's axis before it. The weights stay the same, and no exponent "
-        "is above 0.",
+        "Large scores give infinity or NaN, because the exponentials are taken without subtracting the row's "
+        "maximum first.",
+        "The line with exp: subtract the maximum along the softmax's axis before it. The weights stay the same, and "
+        "no exponent is above 0.",
         "7.9, step 1",
     ),
     "softmax-global-max": Message(
@@ -68,27 +70,29 @@ _SOFTMAX = {
     "softmax-clamped-max": Message(
         "The maximum is never below 0",
         "The amount subtracted is never below 0, so a row of very low scores turns to 0/0.",
-        "An initial value or a maximum with 0 where the row's maximum is found. Subtract the row's maximum, negative or not.",
+        "An initial value or a maximum with 0 where the row's maximum is found. Subtract the row's maximum, "
+        "negative or not.",
         "7.9, step 1",
     ),
     "softmax-missing-keepdims": Message(
         "Row sums of the wrong shape",
         "The exponentials are divided by sums that line up with the columns and not with the rows.",
-        "The sum (or the maximum) in softmax: without keepdims=True its axis is gone, and broadcasting matches it with the wrong "
-        "one. On a square table this gives no error.",
+        "The sum (or the maximum) in softmax: without keepdims=True its axis is gone, and broadcasting matches it "
+        "with the wrong one. On a square table this gives no error.",
         "7.2, step 4",
     ),
     "softmax-argmax": Message(
         "All weight on one key",
         "The whole weight of a row goes to its largest score.",
-        "The place where weights are made: softmax shares weight out smoothly, exp(score) over the row's sum; it does not pick "
-        "a winner.",
+        "The place where weights are made: softmax shares weight out smoothly, exp(score) over the row's sum; it "
+        "does not pick a winner.",
         "7.1",
     ),
     "softmax-epsilon": Message(
         "Something is added to the row sum",
         "A constant is added to the sum that the exponentials are divided by, so rows sum to less than 1.",
-        "The denominator of softmax. After the row maximum is subtracted the sum is at least 1, and needs no protection from 0.",
+        "The denominator of softmax. After the row maximum is subtracted the sum is at least 1, and needs no "
+        "protection from 0.",
         "7.2, step 4",
     ),
     "softmax-unnormalised": Message(
@@ -157,8 +161,8 @@ _SCORES = {
     "scores-transposed": Message(
         "Queries and keys change places",
         "The score table is transposed: its rows belong to keys, and its columns to queries.",
-        "The product of Q and K (Q first, K transposed), and the order in which W_Q and W_K are used. Row i holds the scores of "
-        "query i.",
+        "The product of Q and K (Q first, K transposed), and the order in which W_Q and W_K are used. Row i holds "
+        "the scores of query i.",
         "7.2, step 2",
     ),
     "weights-transposed": Message(
@@ -182,15 +186,15 @@ _SCORES = {
     "projection-transposed": Message(
         "Projected with the transposed weights",
         "X is multiplied with the transpose of a weight matrix.",
-        "The products in project: X @ W. A weight matrix has the shape (d, width), so no transpose is needed; on a square one "
-        "NumPy cannot tell.",
+        "The products in project: X @ W. A weight matrix has the shape (d, width), so no transpose is needed; on a "
+        "square one NumPy cannot tell.",
         "7.2, step 1",
     ),
     "batch-unsupported": Message(
         "Two dimensions only",
         "Right for one sequence, but an error or a wrong result once batch axes come first.",
-        "Transposes (K.T turns every axis around), shapes unpacked into two names, and products that are not @. Work on the "
-        "last two axes: np.swapaxes(K, -1, -2).",
+        "Transposes (K.T turns every axis around), shapes unpacked into two names, and products that are not @. "
+        "Work on the last two axes: np.swapaxes(K, -1, -2).",
         "7.3",
     ),
     "batch-mixed": Message(
@@ -202,8 +206,8 @@ _SCORES = {
     "input-mutated": Message(
         "An argument is changed",
         "The call changes the contents of an array that it was given.",
-        "Operators that work in place (-=, /=, out=, assignment into a slice) on an argument, or on a view of it. Make a new "
-        "array.",
+        "Operators that work in place (-=, /=, out=, assignment into a slice) on an argument, or on a view of it. "
+        "Make a new array.",
         "7.9, step 1",
     ),
     "stale-result": Message(
@@ -236,7 +240,8 @@ _MASKS = {
     "mask-ignored": Message(
         "The mask has no effect",
         "Hidden keys get weight as though there were no mask.",
-        "Whether the mask reaches the scores: is it passed on, and is the masked array the one that goes into the softmax?",
+        "Whether the mask reaches the scores: is it passed on, and is the masked array the one that goes into the "
+        "softmax?",
         "7.5",
     ),
     "mask-inverted": Message(
@@ -266,8 +271,8 @@ _MASKS = {
     "mask-not-broadcast": Message(
         "Only a mask of the full shape works",
         "A mask that has to be broadcast, of shape (n, m) for a batch say, is an error or is applied wrongly.",
-        "Conditions on the mask as a whole (`if mask:` – ask `mask is not None`), boolean indexing with the mask, and masks of "
-        "fixed shapes. np.where broadcasts.",
+        "Conditions on the mask as a whole (`if mask:` – ask `mask is not None`), boolean indexing with the mask, "
+        "and masks of fixed shapes. np.where broadcasts.",
         "7.9, step 1",
     ),
     "mask-finite-fill": Message(
@@ -330,8 +335,8 @@ _POSITIONS = {
     "positions-wrong-frequency": Message(
         "The frequencies are off",
         "The frequencies of the columns are not 10000^(−2i/d).",
-        "The exponent in sinusoidal_positions: i counts pairs of columns, so a pair shares one frequency; the base is 10000 and "
-        "the width is d.",
+        "The exponent in sinusoidal_positions: i counts pairs of columns, so a pair shares one frequency; the base "
+        "is 10000 and the width is d.",
         "7.4",
     ),
     "positions-ignored": Message(
@@ -437,7 +442,8 @@ _CACHE = {
     "cache-shared-state": Message(
         "Caches share their storage",
         "Two caches, two layers or two calls of generate write to the same storage.",
-        "Storage made once for all: class attributes, default arguments ([] or {}), [x] * n_layers, module-level variables.",
+        "Storage made once for all: class attributes, default arguments ([] or {}), [x] * n_layers, module-level "
+        "variables.",
         "7.6",
     ),
     "cache-wrong-axis": Message(
@@ -461,26 +467,28 @@ _CACHE = {
     "cache-chunk-misaligned": Message(
         "Later chunks start from 0",
         "When a prompt comes in chunks, a later chunk gets a mask or positions as though it were the first.",
-        "prefill with a cache that holds tokens: positions go on from len(cache), and the mask has all keys so far as columns.",
+        "prefill with a cache that holds tokens: positions go on from len(cache), and the mask has all keys so far "
+        "as columns.",
         "7.6",
     ),
     "cache-head-order": Message(
         "Heads are laid out wrongly",
         "Query heads read the wrong key/value heads, or heads are split or merged in the wrong order.",
-        "The reshape between (n, heads·d_head) and heads: heads are consecutive blocks of columns, so a transpose goes with it; "
-        "query head i reads key/value head i // (n_heads // n_kv_heads).",
+        "The reshape between (n, heads·d_head) and heads: heads are consecutive blocks of columns, so a transpose "
+        "goes with it; query head i reads key/value head i // (n_heads // n_kv_heads).",
         "7.3",
     ),
     "cache-unbounded": Message(
         "The capacity is not kept",
         "More tokens than the capacity are taken, or part of an append that does not fit is stored.",
-        "The check at the start of append (and of prefill, before any layer is changed): ValueError, and nothing stored.",
+        "The check at the start of append (and of prefill, before any layer is changed): ValueError, and nothing "
+        "stored.",
         "7.6",
     ),
     "cache-capacity-off-by-one": Message(
         "The capacity is off by one",
-        "The append that fills the cache exactly is refused, or one token more is taken, or another exception than ValueError "
-        "says that it is full.",
+        "The append that fills the cache exactly is refused, or one token more is taken, or another exception than "
+        "ValueError says that it is full.",
         "The comparison with the capacity: length + new > capacity raises ValueError.",
         "7.6",
     ),
@@ -499,7 +507,8 @@ _CACHE = {
     "cache-bytes-formula": Message(
         "The bytes do not add up",
         "The number of bytes of the cache is off by a factor.",
-        "The product: 2 (K and V) · layers · key/value heads · head width · tokens · bytes a value; tokens held, not the capacity.",
+        "The product: 2 (K and V) · layers · key/value heads · head width · tokens · bytes a value; tokens held, "
+        "not the capacity.",
         "7.6",
     ),
     "decode-residual-missing": Message(
@@ -510,8 +519,8 @@ _CACHE = {
     ),
     "decode-extra-step": Message(
         "A step that the model does not have",
-        "Something is computed that the given model does not have: a normalisation, a scaled embedding, probabilities in place "
-        "of logits.",
+        "Something is computed that the given model does not have: a normalisation, a scaled embedding, "
+        "probabilities in place of logits.",
         "The text of model.py: embedding, layers with a residual, and x @ embedding.T.",
         "7.9, step 8",
     ),
@@ -529,8 +538,8 @@ _CACHE = {
     ),
     "generate-not-greedy": Message(
         "Not the greedy token",
-        "The token chosen is not the one with the largest logit (the lowest id where logits are equal), or generation stops "
-        "early.",
+        "The token chosen is not the one with the largest logit (the lowest id where logits are equal), or "
+        "generation stops early.",
         "The choice of the next token: np.argmax, no sampling, no stop token.",
         "7.9, step 8",
     ),
@@ -647,7 +656,8 @@ _EXPERIMENTS = {
     ),
     "fit-wrong-output": Message(
         "Not the slope of the fit",
-        "The number returned is not the least-squares slope: the intercept, a slope between two bases, or a mean of local slopes.",
+        "The number returned is not the least-squares slope: the intercept, a slope between two bases, or a mean of "
+        "local slopes.",
         "Which coefficient is returned, and whether both axes use the same logarithm.",
         "7.9, step 5",
     ),
