@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import importlib.resources
 import io
+import lzma
 import stat
+import struct
 import tarfile
 import tempfile
 import zipfile
@@ -26,6 +28,10 @@ MAX_FILE_BYTES = 16 * 2**20
 MAX_BYTES = 64 * 2**20
 MAX_DEPTH = 8
 MAX_NAME = 200
+
+# What the standard library raises on archives whose bytes are not what they should be.
+_DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError, IndexError,
+           struct.error, OverflowError)  # fmt: skip
 
 
 class IntakeError(Exception):
@@ -76,8 +82,9 @@ def _entries(path: Path, findings: list[Finding]) -> Iterator[_Entry]:
         raise IntakeError(f"{path} is neither a folder nor a file: name a submission's folder, or a .zip or .tar of it")
     if zipfile.is_zipfile(path):
         return _of_zip(path, findings)
-    if tarfile.is_tarfile(path):
-        return _of_tar(path, findings)
+    with contextlib.suppress(*_DAMAGE):
+        if tarfile.is_tarfile(path):
+            return _of_tar(path, findings)
     raise IntakeError(f"{path} is no zip and no tar archive: name a submission's folder, or a .zip or .tar of it")
 
 
@@ -115,7 +122,7 @@ def _of_zip(path: Path, findings: list[Finding]) -> Iterator[_Entry]:
                 else:
                     with archive.open(info) as file:
                         yield from _read(file, info.filename, findings)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError, NotImplementedError, ValueError) as error:
+    except _DAMAGE as error:
         _refuse(findings, path.name, f"the archive is damaged from here on ({error})"[:200])
 
 
@@ -130,7 +137,7 @@ def _of_tar(path: Path, findings: list[Finding]) -> Iterator[_Entry]:
                     _refuse(findings, info.name, "it is a link or no regular file")
                 else:
                     yield from _read(file, info.name, findings)
-    except (tarfile.TarError, zlib.error, EOFError, OSError, ValueError) as error:
+    except _DAMAGE as error:
         _refuse(findings, path.name, f"the archive is damaged from here on ({error})"[:200])
 
 
