@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pkgutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -60,9 +60,7 @@ class Explanation:
 class _Undecided(Exception):
     """A prediction asks about a decision (or a number) that the search has not settled."""
 
-    def __init__(
-        self, decision: str, options: tuple[Option, ...] | None = None
-    ) -> None:
+    def __init__(self, decision: str, options: tuple[Option, ...] | None = None) -> None:
         self.decision, self.options = decision, options
 
 
@@ -74,14 +72,20 @@ class _Partial(Variant):
         chosen: Mapping[str, Option],
         family: Any,
         observations: Mapping[str, Answer],
+        reads: dict[str, Option] | None = None,
     ) -> None:
-        super().__init__(chosen)
-        self._family, self._observations = family, observations
+        self._chosen = chosen if isinstance(chosen, dict) else dict(chosen)
+        self._family, self._observations, self._reads = family, observations, reads
+
+    def __contains__(self, decision: object) -> bool:
+        return decision in self._chosen
 
     def pick(self, decision: str) -> str:
         option = self._chosen.get(decision)
         if option is None:
             raise _Undecided(decision)
+        if self._reads is not None:
+            self._reads.setdefault(decision, option)
         return option.name
 
     def value(self, decision: str) -> float:
@@ -92,22 +96,15 @@ class _Partial(Variant):
         return option.value
 
     def but(self, decision: str, option: Option) -> _Partial:
-        return _Partial(
-            {**self._chosen, decision: option}, self._family, self._observations
-        )
+        return _Partial({**self._chosen, decision: option}, self._family, self._observations, self._reads)
 
-    def only(self, path: tuple[tuple[str, Option], ...]) -> _Partial:
-        return _Partial(dict(path), self._family, self._observations)
+    def recorded_in(self, reads: dict[str, Option]) -> _Partial:
+        """The same variant, which notes what it is asked about, in that order."""
+        return _Partial(self._chosen, self._family, self._observations, reads)
 
     def wrong(self) -> Variant:
         """The variant as it is finally recorded."""
-        return Variant(
-            {
-                decision: option
-                for decision, option in self._chosen.items()
-                if option.name != "right"
-            }
-        )
+        return Variant({decision: option for decision, option in self._chosen.items() if option.name != "right"})
 
 
 def explain(
@@ -117,11 +114,7 @@ def explain(
     most: int = MOST_WRONG,
 ) -> Explanation:
     """Explain the answers to a family's probes (by their names; probes without an answer are passed over)."""
-    asked = tuple(
-        p
-        for p in (family.PROBES if probes is None else probes)
-        if p.name in observations
-    )
+    asked = tuple(p for p in (family.PROBES if probes is None else probes) if p.name in observations)
     for n_wrong in range(most + 1):
         matches = list(
             _search(
@@ -137,26 +130,15 @@ def explain(
             shared = frozenset.intersection(*(codes(match) for match in matches))
             first = matches[0].wrong()
             named = tuple(sorted(shared)) if shared or not n_wrong else (UNRECOGNISED,)
-            words = tuple(
-                f"{d}: {o.name}" for d, o in first.items() if o.code is not None
-            )
-            return Explanation(
-                named, words, _proof(family, asked, observations, first), matched=True
-            )
+            words = tuple(f"{d}: {o.name}" for d, o in first.items() if o.code is not None)
+            return Explanation(named, words, _proof(family, asked, observations, first), matched=True)
     return Explanation((UNRECOGNISED,), (), (), matched=False)
 
 
 def families() -> dict[str, Any]:
     """Every family there is, by name: the modules of `reference.variants` that give a space."""
-    modules = [
-        import_module(f"reference.variants.{m.name}")
-        for m in pkgutil.iter_modules(reference.variants.__path__)
-    ]
-    return {
-        m.__name__.rpartition(".")[2]: m
-        for m in modules
-        if hasattr(m, "SPACE") and hasattr(m, "predict")
-    }
+    modules = [import_module(f"reference.variants.{m.name}") for m in pkgutil.iter_modules(reference.variants.__path__)]
+    return {m.__name__.rpartition(".")[2]: m for m in modules if hasattr(m, "SPACE") and hasattr(m, "predict")}
 
 
 def _search(
@@ -172,97 +154,74 @@ def _search(
         yield variant
         return
     observed = observations[probes[0].name]
-    for decided, left in _agreeing(
-        family, probes[0], observed, variant, (), budget, rare
-    ):
+    for decided, left in _agreeing(family, probes[0], observed, variant, budget, rare):
         yield from _search(family, probes[1:], observations, decided, left, rare)
 
 
-# What each probe is known to answer, by the options taken in the order in which they are asked about. It is the same for every
-# submission; answers that depend on a number read out of one are left out.
-_known: WeakKeyDictionary[Probe, dict[tuple[tuple[str, Option], ...], Any]] = (
-    WeakKeyDictionary()
-)
+@dataclass
+class _Node:
+    """What a prediction is known to do after some answers to what it asked: ask about a decision, or answer the probe."""
+
+    asks: str | None = None
+    answer: Answer | None = None
+    then: dict[str, _Node] = field(default_factory=dict)  # by name of the option taken
+
+
+# What is known of each probe. It is the same for every submission, but for options whose number is read out of one: those stay out.
+_known: WeakKeyDictionary[Probe, _Node] = WeakKeyDictionary()
 
 
 def _agreeing(
-    family: Any,
-    probe: Probe,
-    observed: Answer,
-    variant: _Partial,
-    path: tuple[tuple[str, Option], ...],
-    budget: int,
-    rare: bool,
+    family: Any, probe: Probe, observed: Answer, variant: _Partial, budget: int, rare: bool
 ) -> Iterator[tuple[_Partial, int]]:
     """Decide, one by one, what the prediction for `probe` asks about; keep what answers as observed, with the budget left."""
-    known = _known.setdefault(probe, {})
-    outcome = known.get(path)
-    if outcome is None:
-        outcome = _predict(family, probe, variant, path)
-        if not any(option.examples for _, option in path):
-            known[path] = outcome
+    outcome = _outcome(family, probe, variant)
     if not isinstance(outcome, _Undecided):
         if same(outcome, observed, probe):
             yield variant, budget
-        return
-    asked = outcome.decision
-    if outcome.options is not None:  # the number of an option taken already
+    elif outcome.options is not None:  # the number of an option taken already
         for option in outcome.options:
-            valued = tuple((d, option if d == asked else o) for d, o in path)
-            yield from _agreeing(
-                family,
-                probe,
-                observed,
-                variant.but(asked, option),
-                valued,
-                budget,
-                rare,
-            )
-    elif asked in variant:
-        yield from _agreeing(
-            family,
-            probe,
-            observed,
-            variant,
-            (*path, (asked, variant[asked])),
-            budget,
-            rare,
-        )
+            yield from _agreeing(family, probe, observed, variant.but(outcome.decision, option), budget, rare)
     else:
-        for option in _decision(family, asked).options:
+        for option in _decision(family, outcome.decision).options:
             left = budget - (option.code is not None)
             if left >= 0 and (rare or option.common):
-                decided = variant.but(asked, option)
-                yield from _agreeing(
-                    family,
-                    probe,
-                    observed,
-                    decided,
-                    (*path, (asked, option)),
-                    left,
-                    rare,
-                )
+                yield from _agreeing(family, probe, observed, variant.but(outcome.decision, option), left, rare)
 
 
-def _predict(
-    family: Any, probe: Probe, variant: _Partial, path: tuple[tuple[str, Option], ...]
-) -> Answer | _Undecided:
-    """The answer of the options in `path`, or what else has to be decided first."""
+def _outcome(family: Any, probe: Probe, variant: _Partial) -> Answer | _Undecided:
+    """The answer of `variant`, or what else has to be decided first."""
+    node = root = _known.setdefault(probe, _Node())
+    while node.asks is not None and node.asks in variant and not variant[node.asks].examples:
+        node = node.then.setdefault(variant[node.asks].name, _Node())
+    if node.answer is not None:
+        return node.answer
+    if node.asks is not None and node.asks not in variant:
+        return _Undecided(node.asks)
+    reads: dict[str, Option] = {}
+    outcome: Answer | _Undecided
     try:
-        answer: Answer = family.predict(variant.only(path), probe)
+        outcome = family.predict(variant.recorded_in(reads), probe)
     except _Undecided as undecided:
-        # a reading may lean on decisions that this probe never asks about, but that an earlier one has settled
-        return undecided
-    return answer
+        outcome = undecided
+    node = root
+    for decision, option in reads.items():
+        node.asks = decision
+        if option.examples:
+            return outcome
+        node = node.then.setdefault(option.name, _Node())
+    if isinstance(outcome, _Undecided):
+        node.asks = outcome.decision
+    else:
+        node.answer = outcome
+    return outcome
 
 
 def _decision(family: Any, name: str) -> Decision:
     for decision in family.SPACE:
         if decision.name == name:
             return decision  # type: ignore[no-any-return]
-    raise LookupError(
-        f"{name!r} is no decision of this family; it has {[d.name for d in family.SPACE]}"
-    )
+    raise LookupError(f"{name!r} is no decision of this family; it has {[d.name for d in family.SPACE]}")
 
 
 def _proof(
@@ -272,17 +231,11 @@ def _proof(
     variant: Variant,
 ) -> tuple[str, ...]:
     """Names of the probes that contradict the variant as soon as one of its faults is taken back."""
-    rivals = [
-        Variant({d: o for d, o in variant.items() if d != dropped})
-        for dropped in variant
-    ]
+    rivals = [Variant({d: o for d, o in variant.items() if d != dropped}) for dropped in variant]
     return tuple(
         probe.name
         for probe in probes
-        if any(
-            not same(family.predict(rival, probe), observations[probe.name], probe)
-            for rival in rivals
-        )
+        if any(not same(family.predict(rival, probe), observations[probe.name], probe) for rival in rivals)
     )
 
 
@@ -298,32 +251,23 @@ def _same_part(predicted: Any, observed: Any, probe: Probe) -> bool:
         return (
             isinstance(observed, tuple | list)
             and len(predicted) == len(observed)
-            and all(
-                _same_part(p, o, probe)
-                for p, o in zip(predicted, observed, strict=True)
-            )
+            and all(_same_part(p, o, probe) for p, o in zip(predicted, observed, strict=True))
         )
     if isinstance(predicted, dict):
         return (
             isinstance(observed, dict)
             and predicted.keys() == observed.keys()
-            and all(
-                _same_part(predicted[key], observed[key], probe) for key in predicted
-            )
+            and all(_same_part(predicted[key], observed[key], probe) for key in predicted)
         )
     if isinstance(predicted, np.ndarray | np.generic | float | int):
-        return isinstance(
-            observed, np.ndarray | np.generic | float | int
-        ) and _same_numbers(np.asarray(predicted), np.asarray(observed), probe)
+        return isinstance(observed, np.ndarray | np.generic | float | int) and _same_numbers(
+            np.asarray(predicted), np.asarray(observed), probe
+        )
     return type(predicted) is type(observed) and bool(predicted == observed)
 
 
 def _same_numbers(predicted: np.ndarray, observed: np.ndarray, probe: Probe) -> bool:
-    if (
-        predicted.shape != observed.shape
-        or observed.dtype.kind not in "biuf"
-        or predicted.dtype.kind not in "biuf"
-    ):
+    if predicted.shape != observed.shape or observed.dtype.kind not in "biuf" or predicted.dtype.kind not in "biuf":
         return False
     predicted, wide = predicted.astype(np.float64), observed.astype(np.float64)
     # NaN and inf are one: which of them comes out depends on how a correct formula was written down
@@ -338,6 +282,4 @@ def _same_numbers(predicted: np.ndarray, observed: np.ndarray, probe: Probe) -> 
         return False
     eps = np.finfo(observed.dtype if observed.dtype.kind == "f" else np.float64).eps
     tolerance = ROUNDING * max(float(eps), float(np.finfo(np.float64).eps))
-    return bool(
-        (np.abs(predicted - wide) <= tolerance * (probe.size + np.abs(predicted))).all()
-    )
+    return bool((np.abs(predicted - wide) <= tolerance * (probe.size + np.abs(predicted))).all())
