@@ -57,14 +57,12 @@ def prefill(model: Decoder, tokens: Tokens, cache: KVCache | None = None) -> tup
         capacity = len(tokens) + 1024
         cache = KVCache(len(model.layers), model.n_kv_heads, d_head, capacity, model.embedding.dtype)
     start = len(cache)  # before any layer appends: the absolute position of the first new token
-    if start + len(tokens) > cache.capacity:
-        raise ValueError(f"the cache holds {start} of {cache.capacity} tokens: {len(tokens)} more do not fit")
     x = embed(model, tokens, start)  # (n, d)
     for i, layer in enumerate(model.layers):
         q = split_heads(x @ layer.W_Q, model.n_heads)  # (n, h, d_head): new tokens alone
         k = split_heads(x @ layer.W_K, model.n_kv_heads)  # (n, h_kv, d_head)
         v = split_heads(x @ layer.W_V, model.n_kv_heads)  # (n, h_kv, d_head)
-        cache.append(i, k, v)
+        cache.append(i, k, v)  # all layers hold the same tokens: layer 0 refuses before anything is stored
         x = x + multi_head_attention(q, cache.keys(i), cache.values(i)) @ layer.W_O  # (n, d)
     return x @ model.embedding.T, cache  # (n, vocab)
 
