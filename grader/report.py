@@ -332,7 +332,7 @@ def _diagnosis(code: str, proof: str, judged: Judged, evidence: Evidence | None,
     elif evidence and code in _FOUND:
         says = evidence.seen
     elif evidence and code in _SEEN:
-        wanted = f"; expected: {evidence.expected}" if evidence.expected else ""
+        wanted = f"; expected: {evidence.expected}" if evidence.expected and code != "raised" else ""
         says = f"{says} {_sentence(evidence.seen + wanted)}"
     elif evidence and not how:
         how = evidence.seen
