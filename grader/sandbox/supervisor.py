@@ -8,6 +8,7 @@ wall time only ends a call that makes no progress.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import select
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grader.sandbox.interpreter import choose, readable
 from grader.sandbox.library import link_library
 from harness import wire
 from harness.subject import LIMITS, Asking, Call, Frame, Outcome
@@ -42,6 +44,8 @@ class Limits:
     idle_seconds: float = 5.0
     memory_mib: int = 2048
     output_mib: int = 8
+    file_mib: int = 64
+    processes: int = 64
     strikes: int = 2  # limits reached in one function before it is not called any more
 
 
@@ -52,14 +56,20 @@ class SandboxError(Exception):
 class Sandbox:
     """The workers of one submission. Use as a context manager; on leaving, every process and folder is gone."""
 
-    def __init__(self, root: Path, limits: Limits | None = None) -> None:
+    def __init__(self, root: Path, limits: Limits | None = None, trust: bool = False) -> None:
         self.root = root
         self.limits = limits or Limits()
+        self.trust = trust  # grade even where the machine gives no fence
+        self.layers: list[str] = []
+        self.about: dict[str, Any] = {}
         self.strikes: Counter[str] = Counter()
         self.endings: dict[str, Outcome] = {}
         self.integrity: list[str] = []
         self.groups: set[int] = set()
         self._scratch = Path(tempfile.mkdtemp(prefix="attnlab-"))
+        self._scratch.chmod(0o711)  # a worker of another user must reach its own folder below, and list nothing
+        self._count = 0
+        self._users: Iterator[int] | None = None
         self._workers: dict[str, _Worker] = {}
 
     def __enter__(self) -> Sandbox:
@@ -94,6 +104,26 @@ class Sandbox:
             worker = self._workers[kind] = _Worker(kind, library, self._scratch)
         return worker
 
+    def private_folder(self) -> Path:
+        """A folder for one group, with a copy of the submission in it: what the group does to it is gone with it."""
+        self._count += 1
+        folder = self._scratch / f"group-{self._count}"
+        (folder / "scratch").mkdir(parents=True)
+        skip = shutil.ignore_patterns("report", "__pycache__")  # the judge reads the report; no code needs it
+        shutil.copytree(self.root, folder / "submission", symlinks=True, ignore=skip, copy_function=shutil.copyfile)
+        return folder
+
+    def uid(self) -> int | None:
+        """A user that no process has, for one group; None where a worker keeps the judge's."""
+        if not choose()[1]:
+            return None
+        if self._users is None:
+            taken = {entry.stat().st_uid for entry in os.scandir("/proc") if entry.name.isdigit()}
+            start = 20_000 + (os.getpid() * 131) % 40_000
+            free = (uid for uid in itertools.chain(range(start, 60_000), range(20_000, start)) if uid not in taken)
+            self._users = itertools.cycle(itertools.islice(free, 100))
+        return next(self._users)
+
     @contextlib.contextmanager
     def group(self, kind: str, stand_ins: StandIns | None = None, backend: str = "numpy") -> Iterator[WorkerSubject]:
         """A fresh process with the submission, for one group of checks."""
@@ -114,7 +144,7 @@ class _Worker:
         home.mkdir(exist_ok=True)
         boot = f"import sys; sys.path.insert(0, {str(library)!r}); from harness.worker import main; main({theirs.fileno()})"
         self._process = subprocess.Popen(
-            [sys.executable, "-P", "-s", "-S", "-B", "-c", boot],
+            [choose()[0], "-P", "-s", "-S", "-B", "-c", boot],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -130,6 +160,7 @@ class _Worker:
         try:
             wire.send(self._control, json.dumps({"preload": preload}).encode())
             self.about = json.loads(wire.receive(self._control))
+            self.readable = readable(library, self.about["standard"])
         except (wire.Closed, wire.BadFrame, TimeoutError) as error:
             heard = b""
             self._process.kill()
@@ -144,21 +175,30 @@ class _Worker:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def fork(self, root: Path, memory: int, stand_ins: bool) -> tuple[int, socket.socket, int]:
+    def _request(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        try:
+            socket.send_fds(self._control, [b"!"], descriptors)
+            wire.send(self._control, json.dumps(request).encode())
+            return json.loads(wire.receive(self._control))  # type: ignore[no-any-return]
+        except (OSError, ValueError, wire.Closed, wire.BadFrame) as error:
+            raise SandboxError(f"the worker does not answer: {error!r}") from None
+
+    def fork(self, folder: Path, plan: dict[str, Any], stand_ins: bool) -> tuple[int, socket.socket, int]:
         """A child: its pid, the judge's end of its wire, and the end of the pipe that its output comes from."""
         ours, theirs = socket.socketpair()
         heard, spoken = os.pipe()
-        request = {"do": "fork", "root": str(root), "memory": memory, "stand_ins": stand_ins}
+        request = {
+            "do": "fork",
+            "root": str(folder / "submission"),
+            "scratch": str(folder / "scratch"),
+            "plan": {**plan, "read": self.readable, "write": [str(folder), "/dev/null"]},
+            "stand_ins": stand_ins,
+        }
         try:
-            socket.send_fds(self._control, [json.dumps(request).encode()], [theirs.fileno(), spoken])
-            reply = json.loads(self._control.recv(65_536) or b"{}")
-        except (OSError, ValueError) as error:
-            raise SandboxError(f"the worker does not fork: {error}") from None
+            reply = self._request(request, [theirs.fileno(), spoken])
         finally:
             theirs.close()
             os.close(spoken)
-        if "pid" not in reply:
-            raise SandboxError("the worker has gone")
         os.set_blocking(heard, False)
         return int(reply["pid"]), ours, heard
 
@@ -170,10 +210,8 @@ class _Worker:
         return self.wait(pid)
 
     def wait(self, pid: int) -> int:
-        with contextlib.suppress(OSError, ValueError):
-            self._control.sendall(json.dumps({"do": "wait", "pid": pid}).encode())
-            status = int(json.loads(self._control.recv(65_536))["status"])
-            return status
+        with contextlib.suppress(SandboxError, KeyError, TypeError):
+            return int(self._request({"do": "wait", "pid": pid}, [])["status"])
         return 0
 
     def end_orphans(self, alive: set[int]) -> None:
@@ -199,6 +237,13 @@ class _Worker:
             self._process.stderr.close()
 
 
+def _give(folder: Path, uid: int) -> None:
+    """Hands a folder and what is in it to a user."""
+    for path in (folder, *folder.rglob("*")):
+        os.chown(path, uid, uid, follow_symlinks=False)
+    folder.chmod(0o700)
+
+
 def _environment(home: Path) -> dict[str, str]:
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
     passed = {name: os.environ[name] for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "CUDA_VISIBLE_DEVICES") if name in os.environ}
@@ -207,18 +252,13 @@ def _environment(home: Path) -> dict[str, str]:
 
 def _descendants(root: int, spared: set[int]) -> list[int]:
     """Processes below `root`, without the spared ones and what is below them."""
-    parents: dict[int, list[int]] = {}
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                fields = Path("/proc", entry, "stat").read_text().rpartition(")")[2].split()
-                if fields[0] != "Z":
-                    parents.setdefault(int(fields[1]), []).append(int(entry))
     found, todo = [], [root]
     while todo:
-        children = [pid for pid in parents.get(todo.pop(), []) if pid not in spared]
-        found += children
-        todo += children
+        pid = todo.pop()
+        with contextlib.suppress(OSError):
+            children = {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()} - spared
+            found += children
+            todo += children
     return found
 
 
@@ -233,6 +273,7 @@ class WorkerSubject(Asking):
         self._pid = 0
         self._link: socket.socket | None = None
         self._heard = -1
+        self._folder = Path()
         self._functions: list[Any] = []
         self._imported: set[str] = set()
         self._unread = bytearray()
@@ -281,13 +322,35 @@ class WorkerSubject(Asking):
 
     def _start(self) -> None:
         worker = self._sandbox.worker(self._kind)
-        memory = self._sandbox.limits.memory_mib * _MIB
-        self._pid, self._link, self._heard = worker.fork(self._sandbox.root, memory, bool(self._stand_ins))
+        self._folder = self._sandbox.private_folder()
+        uid = self._sandbox.uid()
+        if uid is not None:
+            _give(self._folder, uid)
+        limits = self._sandbox.limits
+        plan = {"uid": uid, "memory": limits.memory_mib * _MIB, "file_bytes": limits.file_mib * _MIB, "processes": limits.processes}
+        self._pid, self._link, self._heard = worker.fork(self._folder, plan, bool(self._stand_ins))
         self._sandbox.groups.add(self._pid)
         self._functions, self._imported = [], set()
         self._unread.clear()
+        self._ready(worker)
         if self._stand_ins:
             self._send(wire.encode({k: dict(v) for k, v in self._stand_ins.items()}, self._number))
+
+    def _ready(self, worker: _Worker) -> None:
+        """The child's first word: which layers of its fence stand. Too few, and nothing of the submission is loaded."""
+        try:
+            layers = wire.decode(self._receive(_Watch(self._pid, Limits(cpu_seconds=30, idle_seconds=30))))["layers"]
+        except (wire.Closed, wire.BadFrame, _Ended, KeyError, TypeError) as error:
+            self.close()
+            raise SandboxError(f"a group did not start: {error!r}") from None
+        self._sandbox.layers = [*layers, *worker.about["layers"]]
+        self._sandbox.about = worker.about
+        if not {"uid", "landlock"} & set(layers) and not self._sandbox.trust:
+            self.close()
+            raise SandboxError(
+                "this machine gives neither another user nor Landlock, so a submission could read the judge's files: "
+                "grade as root or on a kernel with Landlock, or say --trust-submission for work you trust"
+            )
 
     def close(self) -> None:
         if self._link is None:
@@ -301,6 +364,7 @@ class WorkerSubject(Asking):
         os.close(self._heard)
         self._sandbox.groups.discard(self._pid)
         worker.end_orphans(self._sandbox.groups)
+        shutil.rmtree(self._folder, ignore_errors=True)
 
     def _number(self, function: Any) -> int:
         self._functions.append(function)

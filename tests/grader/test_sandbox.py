@@ -99,7 +99,13 @@ def test_the_worker_has_no_torch_and_none_of_the_judges_packages(submission):
 def test_no_argument_or_variable_of_the_worker_names_a_secret(submission, monkeypatch):
     """The judge's environment does not reach the worker."""
     monkeypatch.setenv("COURSE_SECRET", "hunter2")
-    body = "return open('/proc/self/environ').read() + open(f'/proc/{os.getppid()}/environ').read() + open('/proc/self/cmdline').read()"
+    body = (
+        "text = ''\n"
+        "for path in ('/proc/self/environ', '/proc/self/cmdline', f'/proc/{os.getppid()}/environ', f'/proc/{os.getppid()}/cmdline'):\n"
+        "    try: text += open(path).read()\n"
+        "    except OSError: pass\n"
+        "return text + repr(dict(os.environ))"
+    )
     with Sandbox(submission(attention=softmax(body)), QUICK) as sandbox, sandbox.group("numpy") as subject:
         assert "hunter2" not in subject.call("attention.softmax", 1).value
 
