@@ -1,0 +1,154 @@
+"""Step 1 against the reference: the same numbers as the chapter's formulas, within a derived bound."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+from hypothesis import strategies as st
+
+from harness import attend as asking
+from harness.attend import PROJECT, SDPA, SELF, SOFTMAX, apart
+from harness.check import check
+from harness.expect import Asked, ask
+from harness.rounding import looseness
+from harness.strategies import Heads, Table, Tokens, cubes, heads, tables, tokens, unequal_heads
+from harness.subject import Subject
+from harness.values import Array
+from reference import attention, bounds
+
+ATTENTION_CODES = ("scale-missing", "scale-by-dk", "scores-transposed", "weights-transposed", "values-swapped")
+
+of_attention = partial(check, functions=SDPA, families="sdpa")
+
+
+def wide(a: Array) -> Array:
+    return a.astype(np.float64)
+
+
+def factor() -> float:
+    return bounds.FACTOR * looseness()
+
+
+def agree(asked: Asked, what: str, got: Array, expected: Array, bound: float, formula: str) -> None:
+    """Raises Fail where `got` lies further from the reference than `bound`. The expected values are not told."""
+    off = apart(got, expected)
+    if off > bound:
+        raise asked.fail(f"{what} are off by up to {off:.3g}", f"{formula}, within {bound:.1g}", got=got)
+
+
+def agrees(subject: Subject, case: Heads, mask: Array | None = None, scale: float | None = None) -> None:
+    """Attention of a drawn problem agrees with the reference, in numbers and dtype."""
+    Q, K, V = case.qkv()
+    named: dict[str, Any] = {"mask": mask} if mask is not None else {}
+    if scale is not None:
+        named["scale"] = scale
+    asked, output, weights = asking.attend(subject, Q, K, V, like=case.dtype, **named)
+    right = attention.scaled_dot_product_attention(wide(Q), wide(K), wide(V), **named)
+    bound = bounds.scaled_dot_product_attention(Q, K, V, mask, scale, factor())
+    agree(
+        asked, "the weights", weights, right[1], bound.weights, "softmax(QKᵀ · scale)" + (", masked" if named else "")
+    )
+    agree(asked, "the outputs", output, right[0], bound.output, "weights @ V")
+
+
+@check("step1.softmax.agrees", cases=tables(1, 2, 3), examples=15, functions=SOFTMAX, families="softmax")
+def softmax_agrees(subject: Subject, case: Table) -> None:
+    """softmax gives exp(x) / sum(exp(x)) along the last axis, to rounding, in the dtype of its input."""
+    x = 3 * case.rng().standard_normal(case.shape).astype(case.dtype)
+    asked = ask(subject, SOFTMAX, x)
+    right = attention.softmax(wide(x))
+    bound = bounds.softmax(x, factor=factor())
+    agree(asked, "the weights", asked.array(x.shape, like=case.dtype), right, bound, "exp(x) / sum(exp(x))")
+
+
+@check("step1.project.agrees", cases=tokens((), (2,), (2, 3)), examples=12, functions=PROJECT, families="project")
+def project_agrees(subject: Subject, case: Tokens) -> None:
+    """project gives X W_Q, X W_K and X W_V, to rounding, with or without batch axes."""
+    X, *W = case.x_and_weights()
+    asked = ask(subject, PROJECT, X, *W)
+    shapes = tuple((*X.shape[:-1], w.shape[-1]) for w in W)
+    for name, w, got in zip("QKV", W, asked.arrays(("Q", "K", "V"), shapes, like=case.dtype), strict=True):
+        right = wide(X) @ wide(w)
+        agree(asked, f"the entries of {name}", got, right, bounds.product(X, w, factor()), f"X @ W_{name}")
+
+
+@of_attention("step1.attention.agrees", cases=st.one_of(unequal_heads(), cubes()), examples=15, about=ATTENTION_CODES)
+def attention_agrees(subject: Subject, case: Heads) -> None:
+    """Attention gives softmax(QKᵀ/√d_k) V and its weights, to rounding, in the dtype of its inputs."""
+    agrees(subject, case)
+
+
+@of_attention("step1.attention.agrees-on-any-size", cases=heads((), (1,), least=1), examples=10, about=ATTENTION_CODES)
+def attention_agrees_on_any_size(subject: Subject, case: Heads) -> None:
+    """Attention is right down to one query, one key, or a batch of one."""
+    agrees(subject, case)
+
+
+@of_attention(
+    "step1.attention.agrees-with-everything-at-once",
+    cases=st.one_of(unequal_heads((2,), (2, 3)), cubes(1)),
+    examples=12,
+    about=("batch-mixed", "batch-unsupported", "mask-not-broadcast"),
+)
+def attention_agrees_with_everything(subject: Subject, case: Heads) -> None:
+    """Attention is right with all sizes unequal, batch axes, and another random mask for each item."""
+    agrees(subject, case, mask=case.mask(*case.batch))
+
+
+@of_attention(
+    "step1.attention.agrees-with-scale",
+    cases=st.tuples(unequal_heads((), (2,)), st.sampled_from((0.1, 0.5, 1.0, 1.5)), st.booleans()),
+    examples=12,
+    about=("scale-ignored", "scale-compounded"),
+)
+def attention_agrees_with_scale(subject: Subject, case: tuple[Heads, float, bool]) -> None:
+    """Attention is right with an explicit scale, with a mask and without."""
+    problem, scale, masked = case
+    agrees(subject, problem, problem.mask() if masked else None, scale)
+
+
+@check(
+    "step1.self.agrees",
+    cases=st.tuples(st.one_of(tokens((), (2,), (2, 3)), tokens(square=True)), st.booleans()),
+    examples=15,
+    functions=SELF,
+    families="self_attention",
+    about=("scores-transposed", "values-swapped", "values-unprojected", "projection-transposed"),
+)
+def self_attention_agrees(subject: Subject, case: tuple[Tokens, bool]) -> None:
+    """self_attention projects X and attends, to rounding: with batch axes, with a mask and without, in its dtype."""
+    problem, masked = case
+    X, W_Q, W_K, W_V = problem.x_and_weights()
+    mask = problem.mask(*problem.batch) if masked else None
+    named: dict[str, Any] = {"mask": mask} if masked else {}
+    asked, output, weights = asking.self_attend(subject, X, W_Q, W_K, W_V, like=problem.dtype, **named)
+    right = attention.self_attention(wide(X), wide(W_Q), wide(W_K), wide(W_V), **named)
+    bound = bounds.self_attention(X, W_Q, W_K, W_V, mask, factor())
+    agree(asked, "the weights", weights, right[1], bound.weights, "softmax(QKᵀ/√d_k) with Q = X W_Q, K = X W_K")
+    agree(asked, "the outputs", output, right[0], bound.output, "weights @ (X W_V)")
+
+
+@of_attention(
+    "step1.attention.agrees-with-torch",
+    cases=st.tuples(unequal_heads((2, 3)), st.booleans(), st.sampled_from((None, 0.5))),
+    examples=8,
+    needs="torch",
+    about=ATTENTION_CODES,
+)
+def attention_agrees_with_torch(subject: Subject, case: tuple[Heads, bool, float | None]) -> None:
+    """Attention gives what torch's scaled_dot_product_attention gives for the same inputs, mask and scale."""
+    problem, masked, scale = case
+    Q, K, V = problem.qkv()
+    mask = problem.mask(*problem.batch) if masked else None
+    named: dict[str, Any] = {"mask": mask} if masked else {}
+    if scale is not None:
+        named["scale"] = scale
+    asked, output, _ = asking.attend(subject, Q, K, V, **named)
+    theirs = subject.call("@sdpa", Q, K, V, mask, scale)
+    if not theirs.ok:
+        raise RuntimeError(f"torch's SDPA gave no answer: {theirs.kind} {theirs.text}")
+    right = attention.scaled_dot_product_attention(wide(Q), wide(K), wide(V), **named)[0]
+    bound = bounds.scaled_dot_product_attention(Q, K, V, mask, scale, factor()).output + apart(theirs.value, right)
+    agree(asked, "the outputs", output, theirs.value, bound, "torch's scaled_dot_product_attention")

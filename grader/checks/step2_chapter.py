@@ -1,0 +1,52 @@
+"""Step 2 at full precision: the chapter's head computed, not copied, and so for numbers close to the chapter's."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+from hypothesis import strategies as st
+
+from grader.checks.step1_attention import agree, factor, wide
+from harness.attend import SELF, self_attend
+from harness.check import check
+from harness.strategies import DTYPES, SEEDS
+from harness.subject import Subject
+from harness.values import Array
+from reference import attention, bounds, chapter
+
+GIVEN = (chapter.E, chapter.W_Q, chapter.W_K, chapter.W_V)
+
+by_self_attention = partial(check, functions=SELF, families="self_attention")
+
+
+def _agrees(subject: Subject, given: tuple[Array, Array, Array, Array]) -> None:
+    asked, output, weights = self_attend(subject, *given)
+    right = attention.self_attention(*(wide(a) for a in given))
+    bound = bounds.self_attention(*given, factor=factor())
+    agree(asked, "the weights", weights, right[1], bound.weights, "softmax(QKᵀ/√d_k)")
+    agree(asked, "the outputs", output, right[0], bound.output, "weights @ V")
+
+
+@by_self_attention("step2.full-precision")
+def the_chapters_numbers_in_full(subject: Subject) -> None:
+    """The chapter's weights and outputs are right beyond the four decimals that it prints."""
+    E, W_Q, W_K, W_V = GIVEN
+    _agrees(subject, (E, W_Q, W_K, W_V))
+
+
+@by_self_attention("step2.nearby-numbers", cases=st.tuples(st.sampled_from((1e-3, 1e-6)), DTYPES, SEEDS), examples=8)
+def numbers_close_to_the_chapters(subject: Subject, case: tuple[float, str, int]) -> None:
+    """Inputs that differ a little from the chapter's give results that differ a little, computed from these inputs."""
+    size, dtype, seed = case
+    rng = np.random.default_rng(seed)
+    E, W_Q, W_K, W_V = ((a + size * rng.standard_normal(a.shape)).astype(dtype) for a in GIVEN)
+    _agrees(subject, (E, W_Q, W_K, W_V))
+
+
+@by_self_attention("step2.swapped-matrices")
+def other_roles_for_the_chapters_matrices(subject: Subject) -> None:
+    """With W_Q, W_K and W_V given in other roles, the results are those of these roles."""
+    E, W_Q, W_K, W_V = GIVEN
+    for roles in ((W_K, W_Q, W_V), (W_V, W_K, W_Q)):
+        _agrees(subject, (E, *roles))
