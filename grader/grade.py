@@ -25,7 +25,7 @@ from grader.diagnosis import UNRECOGNISED
 from grader.families import FAMILIES, Family
 from grader.report import Judged, Report, build_report
 from grader.rubric import Rubric
-from grader.sandbox import Sandbox, SandboxError, WorkerSubject
+from grader.sandbox import Sandbox, WorkerSubject
 from harness import check as checking
 from harness import draws
 from harness.check import CHECKS, Check, CheckResult, Fail
@@ -100,6 +100,7 @@ class _Judge:
     def __post_init__(self) -> None:
         self.judged: dict[str, Judged] = {}
         self.explained: dict[tuple[str, bool], Any] = {}
+        self.faults: list[str] = []
         self.kv_kind = _kv_kind(self.submission)
         self.own_attention_fails = False
 
@@ -217,8 +218,11 @@ class _Judge:
         if key not in self.explained:
             self.explained[key] = None
             if not any(self.sandbox.strikes[f] for f in family.functions):
-                with contextlib.suppress(SandboxError), self._subject(family.needs, follow) as subject:
-                    self.explained[key] = family.explain(subject)
+                try:
+                    with self._subject(family.needs, follow) as subject:
+                        self.explained[key] = family.explain(subject)
+                except Exception as error:  # a search that breaks costs a name, not a point; staff are told
+                    self.faults.append(f"diagnosis of {family.name}: {type(error).__name__}: {error}"[:300])
         return self.explained[key]
 
 
