@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from harness import contract
 from harness.check import Check, CheckResult, Fail
 from harness.expect import spell_value
 from harness.loader import Finding
+from harness.local import not_written
 from harness.subject import LIMITS
 
 SCHEMA = 1
@@ -299,7 +300,7 @@ def _check(judged: Judged, share: int, rubric: Rubric, known: Mapping[str, Judge
         seconds=round(result.seconds, 3),
         diagnoses=tuple(_diagnoses(judged, evidence, rubric, known)),
         output=_output(judged, evidence),
-        evidence=evidence,
+        evidence=None if _not_written(judged) else evidence,
     )
 
 
@@ -340,13 +341,14 @@ def _diagnosis(code: str, proof: str, judged: Judged, evidence: Evidence | None,
 
 
 def _still_to_write(judged: Judged, evidence: Evidence | None) -> tuple[str, str, str]:
+    """Title, message and where to look for a stub: what it says itself, where the public seed shows it."""
     name = _called(judged) or ""
     signature = contract.FUNCTIONS[name].signature if name in contract.FUNCTIONS else judged.check.title
     lines = evidence.lines if evidence else ()
     where = f"{lines[-1].file}, line {lines[-1].line}." if lines else f"{name.partition('.')[0]}.py."
-    if len(lines) > 1:
-        return "Not written yet", f"{signature} calls something that is not written yet.", where
-    return "Not written yet", f"{signature} is not written yet.", where
+    told = clean(not_written(replace(judged.result, failure=judged.shown)) or "", 300)
+    state = "calls something that is not written yet" if len(lines) > 1 else "is not written yet"
+    return "Not written yet", f"{signature} {state}.", f"{_sentence(told)} {where}" if told else where
 
 
 def _limit(code: str, judged: Judged, limits: Limits) -> str:
@@ -385,7 +387,9 @@ def _output(judged: Judged, evidence: Evidence | None) -> str:
         parts.append("Judged over a right attention.py, so that an earlier step's fault costs nothing here.")
     if judged.result.status == "not-run" and judged.result.reason != NOT_YET:
         parts.append("This could not be judged. That is the grader's own fault, and costs nothing.")
-    if evidence is not None:
+    if judged.result.status == "failed" and _not_written(judged):
+        parts.append(_still_to_write(judged, evidence)[1])
+    elif evidence is not None:
         parts += [f"Seen: {evidence.seen}"] + ([f"Expected: {evidence.expected}"] if evidence.expected else [])
         parts += [f"Call: {evidence.call}"] if evidence.call else []
         parts += [_drawn(table) for table in (*evidence.inputs, *evidence.got)]

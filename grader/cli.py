@@ -1,0 +1,197 @@
+"""`attnlab grade` and `attnlab doctor`: what the judge adds to the command.
+
+Exit 0: grading completed, whatever the score; 2: unusable arguments, told before grading starts; 3: the grader's own fault.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from grader.report import Report
+    from grader.rubric import Rubric
+
+MAX_SEED_BYTES = 4096
+
+
+@click.command("grade")
+@click.argument("path", type=click.Path(path_type=Path))
+@click.option("--rubric", "rubric_file", type=click.Path(path_type=Path), help="Points, visibility and words.")
+@click.option("--seed", type=int, metavar="N", help="A seed to try things with.")
+@click.option("--seed-file", type=click.Path(path_type=Path), help="A file that holds the course's secret.")
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write report.json here.")
+@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write the report as a page here.")
+@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option("--steps", metavar="1,2,7", help="Only these steps (the report is provisional then).")
+@click.option("--quiet", is_flag=True, help="Print nothing but errors.")
+def grade_command(
+    path: Path,
+    rubric_file: Path | None,
+    seed: int | None,
+    seed_file: Path | None,
+    json_file: Path | None,
+    html_file: Path | None,
+    device: str,
+    steps: str | None,
+    quiet: bool,
+) -> None:
+    """Grade the submission in PATH, a folder or an archive."""
+    with _own_fault():
+        _check_paths(path, {"--json": json_file, "--html": html_file})
+        if device != "cpu":
+            raise click.BadParameter("this version judges on the CPU alone: leave it out", param_hint="--device")
+        from grader.grade import grade
+        from grader.intake import IntakeError
+
+        rubric = _rubric(rubric_file)
+        wanted = _steps(steps)
+        secret = _secret(seed, seed_file)
+        keep = _writer(json_file, html_file)
+        with _progress(quiet) as progress:
+
+            def on_step(report: Report) -> None:
+                keep(report)
+                progress(report)
+
+            try:
+                report = grade(path, rubric=rubric, secret=secret, steps=wanted, on_step=on_step)
+            except IntakeError as error:
+                raise click.BadParameter(str(error), param_hint="PATH") from None
+        keep(report)
+        if not quiet:
+            from grader.render.terminal import print_report
+
+            print_report(report)
+            for file in (f for f in (json_file, html_file) if f):
+                click.echo(f"Written: {file}")
+
+
+@click.command("doctor")
+def doctor_command() -> None:
+    """Say what this machine gives, and whether it can grade."""
+    with _own_fault():
+        from grader.doctor import examine
+
+        findings = examine()
+        width = max(len(f.name) for f in findings)
+        console = Console(highlight=False)
+        for f in findings:
+            console.print(f"[{'green' if f.ok else 'red'}]{'✓' if f.ok else '✗'}[/] {f.name:<{width}}  ", end="")
+            console.print(f.text, markup=False)
+        if not all(f.ok for f in findings):
+            console.print("This machine cannot grade: see the lines marked ✗.")
+            sys.exit(3)
+
+
+@contextlib.contextmanager
+def _own_fault() -> Iterator[None]:
+    """Whatever is not about the arguments is the grader's own fault: exit 3, with what staff need to see."""
+    try:
+        yield
+    except (click.ClickException, click.exceptions.Exit, click.Abort):
+        raise
+    except Exception as error:
+        traceback.print_exc()
+        click.echo(f"attnlab: this is the grader's own fault, and says nothing of the submission: {error}", err=True)
+        sys.exit(3)
+
+
+def _check_paths(path: Path, outputs: dict[str, Path | None]) -> None:
+    if not path.exists():
+        raise click.BadParameter(
+            f"{path} is not there: name a submission's folder, or an archive of it", param_hint="PATH"
+        )
+    named = {name: file for name, file in outputs.items() if file is not None}
+    if len({file.resolve() for file in named.values()}) < len(named):
+        raise click.BadParameter("both name the same file: give each its own", param_hint=" and ".join(named))
+    for name, file in named.items():
+        if file.is_dir():
+            raise click.BadParameter(f"{file} is a folder: name a file in it", param_hint=name)
+        if not file.parent.is_dir():
+            raise click.BadParameter(f"there is no folder {file.parent}: make it, or name another", param_hint=name)
+        try:
+            with tempfile.TemporaryFile(dir=file.parent):
+                pass
+        except OSError as error:
+            cause = error.strerror or str(error)
+            raise click.BadParameter(
+                f"nothing can be written in {file.parent} ({cause}): name another folder", param_hint=name
+            ) from None
+
+
+def _rubric(file: Path | None) -> Rubric:
+    from grader.rubric import RubricError, load_rubric
+
+    try:
+        return load_rubric(file)
+    except RubricError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def _steps(text: str | None) -> set[int] | None:
+    from harness.check import CHECKS
+    from harness.cli import parse_steps
+
+    return parse_steps(text, {c.step for c in CHECKS.values()}) if text is not None else None
+
+
+def _secret(number: int | None, file: Path | None) -> bytes:
+    """The bytes that all draws hang on; they stand in no output."""
+    from grader.grade import PUBLIC_SECRET
+
+    if number is not None and file is not None:
+        raise click.UsageError("--seed and --seed-file are both given: the secret comes from one of them.")
+    if number is not None:
+        return hashlib.sha256(f"attnlab seed {number}".encode()).digest()
+    if file is None:
+        return PUBLIC_SECRET
+    try:
+        with file.open("rb") as stream:
+            secret = stream.read(MAX_SEED_BYTES + 1).strip()
+    except OSError as error:
+        cause = error.strerror or str(error)
+        raise click.BadParameter(f"{file} cannot be read ({cause}): name a file", param_hint="--seed-file") from None
+    if not secret or len(secret) > MAX_SEED_BYTES:
+        size = "is empty" if not secret else f"is larger than {MAX_SEED_BYTES} bytes"
+        raise click.BadParameter(f"{file} {size}: put a line of random text in it", param_hint="--seed-file")
+    return secret
+
+
+def _writer(json_file: Path | None, html_file: Path | None) -> Callable[[Report], None]:
+    def keep(report: Report) -> None:
+        from grader.render.html import write_html
+        from grader.render.json_file import write_json
+
+        if json_file:
+            write_json(report, json_file)
+        if html_file:
+            write_html(report, html_file)
+
+    return keep
+
+
+@contextlib.contextmanager
+def _progress(quiet: bool) -> Iterator[Callable[[Report], None]]:
+    """A line on the terminal's error stream that says how far grading has come; nothing where that is no terminal."""
+    console = Console(stderr=True)
+    if quiet or not console.is_terminal:
+        yield lambda report: None
+        return
+    with console.status("Grading: starting") as status:
+
+        def tell(report: Report) -> None:
+            checks = [c for s in report.steps for c in s.checks]
+            done = sum(c.status != "not-run" for c in checks)
+            status.update(f"Grading: {done} of {len(checks)} checks judged")
+
+        yield tell
