@@ -90,13 +90,17 @@ def main() -> None:
     print(f"machine: {os.cpu_count()} cores; {grading.environment()}")
     with peak_memory() as peak:
         wall, used = measured(lambda: print("score:", grade(folder, rubric=rubric).score))
-    print(f"whole grading: {wall:.1f} s wall, {used:.1f} s CPU, {peak[0] / 2**20:.0f} MiB (proportional set, all processes)")
+    print(
+        f"whole grading: {wall:.1f} s wall, {used:.1f} s CPU, {peak[0] / 2**20:.0f} MiB (proportional set, all processes)"
+    )
     wall, used = measured(lambda: grade(folder, rubric=rubric, steps=NUMPY_STEPS) and None)
     print(f"steps 1, 2, 4 and 7, whole: {wall:.1f} s wall, {used:.1f} s CPU")
     run_checks(LocalSubject(folder))  # warm
     _, local = measured(lambda: run_checks(LocalSubject(folder)))
     wall, fenced = measured(lambda: in_worker(folder))
-    print(f"their checks of attention.py in a worker: {wall:.1f} s wall; CPU {fenced:.2f} s, {fenced / local:.2f} times in-process")
+    print(
+        f"their checks of attention.py in a worker: {wall:.1f} s wall; CPU {fenced:.2f} s, {fenced / local:.2f} times in-process"
+    )
     with Sandbox(folder) as sandbox:
         with sandbox.group("numpy") as subject:
             subject.call("attention.causal_mask", 2)

@@ -81,7 +81,12 @@ def environment() -> dict[str, str]:
     """What the grade may depend on, for the report."""
     from importlib.metadata import PackageNotFoundError, version
 
-    found = {"python": platform.python_version(), "numpy": np.__version__, "system": platform.system(), "machine": platform.machine()}
+    found = {
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "system": platform.system(),
+        "machine": platform.machine(),
+    }
     for name in ("attnlab-harness", "attnlab-grader", "torch", "hypothesis"):
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
@@ -173,7 +178,9 @@ class _Judge:
                     results[c.id] = CheckResult(c, kind, reason=first.check.id)
                     continue
                 if subject is None:
-                    subject = self.submission.root if needs == "files" else stack.enter_context(self._subject(needs, follow))
+                    subject = (
+                        self.submission.root if needs == "files" else stack.enter_context(self._subject(needs, follow))
+                    )
                 results[c.id] = checking.run(c, subject, draws.seed_of(self.secret, c.id))
         return results
 

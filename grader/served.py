@@ -18,7 +18,14 @@ MAX_ENTRIES = 2**22
 
 def stand_ins() -> dict[str, dict[str, Callback]]:
     """attention.py as `Subject.lend` takes it."""
-    names = ("softmax", "project", "scaled_dot_product_attention", "self_attention", "causal_mask", "sinusoidal_positions")
+    names = (
+        "softmax",
+        "project",
+        "scaled_dot_product_attention",
+        "self_attention",
+        "causal_mask",
+        "sinusoidal_positions",
+    )
     return {"attention": {name: Callback(_polite(getattr(attention, name))) for name in names}}
 
 
@@ -47,11 +54,14 @@ def _fits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     sizes = [*args, *kwargs.values()]
     if name in ("causal_mask", "sinusoidal_positions"):
         numbers = [abs(int(v)) for v in sizes if isinstance(v, int | float) and np.isfinite(v)]
-        return int(np.prod([float(n) for n in numbers[:2]] or [0.0])) <= MAX_ENTRIES and max(numbers, default=0) <= MAX_ENTRIES
+        return (
+            int(np.prod([float(n) for n in numbers[:2]] or [0.0])) <= MAX_ENTRIES
+            and max(numbers, default=0) <= MAX_ENTRIES
+        )
     rows = [v.shape for v in sizes[:2] if isinstance(v, np.ndarray) and v.ndim >= 2]
     if name == "scaled_dot_product_attention" and len(rows) == 2:
         batch = max(float(np.prod(shape[:-2])) for shape in rows)
-        return batch * rows[0][-2] * rows[1][-2] <= MAX_ENTRIES
+        return bool(batch * rows[0][-2] * rows[1][-2] <= MAX_ENTRIES)
     if name == "self_attention" and rows:
-        return float(np.prod(rows[0][:-1])) * rows[0][-2] <= MAX_ENTRIES
+        return bool(float(np.prod(rows[0][:-1])) * rows[0][-2] <= MAX_ENTRIES)
     return True

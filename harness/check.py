@@ -184,7 +184,9 @@ def run(check: Check, subject: Subject, seed: int) -> CheckResult:
             except Fail as error:
                 failure = error
         else:
-            found = draws.falsify(prop, check.cases, seed, check.examples, Fail, lambda error: getattr(error, "final", False))
+            found = draws.falsify(
+                prop, check.cases, seed, check.examples, Fail, lambda error: getattr(error, "final", False)
+            )
             if found is not None and isinstance(found.error, Fail):
                 failure = found.error
         status = "failed" if failure else "passed"
@@ -220,7 +222,9 @@ def fail_of(outcome: Outcome, call: str, inputs: dict[str, Any], module: str = "
     if outcome.kind == "raised":
         name = outcome.type.rsplit(".", 1)[-1]
         if module == "attention" and name in ("ModuleNotFoundError", "ImportError", "PermissionError"):
-            library = next((word for word in re.findall(r"\w+", outcome.text) if word in contract.FORBIDDEN_LIBRARIES), None)
+            library = next(
+                (word for word in re.findall(r"\w+", outcome.text) if word in contract.FORBIDDEN_LIBRARIES), None
+            )
             if library:
                 return Fail(f"it reaches for {library}{at}", "NumPy alone", code="forbidden-library", **common)
         return Fail(f"{name}: {outcome.text}{at}", "a result", code="raised", **common)

@@ -91,7 +91,9 @@ def falsify(
         except failures:
             pass
         except Exception:
-            if not found:  # Hypothesis calls a property flaky when it fails once and not again: the failure still stands
+            if (
+                not found
+            ):  # Hypothesis calls a property flaky when it fails once and not again: the failure still stands
                 raise
     return found[-1] if found else None
 
@@ -108,7 +110,7 @@ class _no_clock_no_constants:
     def __enter__(self) -> None:
         self._before = (engine.MAX_SHRINKING_SECONDS, providers._get_local_constants)
         engine.MAX_SHRINKING_SECONDS = float("inf")  # type: ignore[assignment]
-        none = providers.Constants()
+        none = providers.Constants()  # type: ignore[attr-defined]
         providers._get_local_constants = lambda: none
 
     def __exit__(self, *_: object) -> None:

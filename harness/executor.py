@@ -79,7 +79,11 @@ class Executor:
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """This submission's modules and folder are the ones that `import` finds; afterwards nothing of them is left."""
-        before = {name: sys.modules[name] for name in (*self._names_of_ours(), *self._helpers_like_ours()) if name in sys.modules}
+        before = {
+            name: sys.modules[name]
+            for name in (*self._names_of_ours(), *self._helpers_like_ours())
+            if name in sys.modules
+        }
         for name in before:
             del sys.modules[name]
         sys.modules.update(self._own)
@@ -95,14 +99,18 @@ class Executor:
 
     def _helpers_like_ours(self) -> list[str]:
         """Loaded modules that are not Python's own and share a name with a file of the submission (a helper harness.py, say)."""
-        files = {path.stem for path in self._root.glob("*.py")} | {path.name for path in self._root.iterdir() if path.is_dir()}
+        files = {path.stem for path in self._root.glob("*.py")} | {
+            path.name for path in self._root.iterdir() if path.is_dir()
+        }
         keep = {"numpy", "torch", *sys.stdlib_module_names}
         return [name for name in list(sys.modules) if name.split(".")[0] in files - keep]
 
     def _names_of_ours(self) -> list[str]:
         names = {*contract.MODULES, *contract.OPTIONAL_MODULES, "model"}
         under = str(self._root) + "/"
-        found = [n for n, m in list(sys.modules.items()) if n in names or str(getattr(m, "__file__", "")).startswith(under)]
+        found = [
+            n for n, m in list(sys.modules.items()) if n in names or str(getattr(m, "__file__", "")).startswith(under)
+        ]
         return found
 
     def module(self, name: str) -> ModuleType:
@@ -160,7 +168,9 @@ class Executor:
         if found is None:
             raise Missing("name-missing", f"{module_name}.py has no {shown}.")
         if not callable(found):
-            raise Missing("name-missing", f"{module_name}.{attribute} is a {values.type_name(found)}, not a function {shown}.")
+            raise Missing(
+                "name-missing", f"{module_name}.{attribute} is a {values.type_name(found)}, not a function {shown}."
+            )
         if function is not None and (name, id(found)) not in self._bound:
             _check_signature(found, function)
             self._bound.add((name, id(found)))
@@ -249,7 +259,9 @@ class Executor:
         if isinstance(sent, Opaque):
             return self._keep.new(value)
         if isinstance(sent, tuple | list) and type(value) in (tuple, list):
-            return type(sent)(self._keep.new(v) if isinstance(s, Opaque) else s for s, v in zip(sent, value, strict=False))
+            return type(sent)(
+                self._keep.new(v) if isinstance(s, Opaque) else s for s, v in zip(sent, value, strict=False)
+            )
         return sent
 
     def _function(self, callback: Callback) -> Callable[..., Any]:
@@ -274,7 +286,9 @@ class Executor:
                 setattr(module, attribute, self._receive(value, False))
             else:  # a class, so that annotations such as `KVCache | None` still work
                 make = self._function(value)
-                setattr(module, attribute, type(attribute, (), {"__new__": lambda cls, *a, _make=make, **k: _make(*a, **k)}))
+                setattr(
+                    module, attribute, type(attribute, (), {"__new__": lambda cls, *a, _make=make, **k: _make(*a, **k)})
+                )
         return module
 
     def _raised(self, error: BaseException) -> Outcome:
@@ -295,7 +309,9 @@ class _ProxyObject:
     """A judge's object in a student's hands."""
 
     def __init__(self, executor: Executor, proxy: Proxy) -> None:
-        object.__setattr__(self, "_ask", lambda *a: executor._receive(executor._invoke(proxy.callback, list(a), {}), False))
+        object.__setattr__(
+            self, "_ask", lambda *a: executor._receive(executor._invoke(proxy.callback, list(a), {}), False)
+        )
         object.__setattr__(self, "_send", lambda v: executor._argument(v, False))
         object.__setattr__(self, "_read", proxy.properties)
 

@@ -24,7 +24,9 @@ class Asked:
         self.call = call
         self.outcome = outcome
         self.text = shown or spell(call)
-        self.inputs = {f"argument {i + 1}": _bare(a) for i, a in enumerate(call.args) if isinstance(_bare(a), np.ndarray)}
+        self.inputs = {
+            f"argument {i + 1}": _bare(a) for i, a in enumerate(call.args) if isinstance(_bare(a), np.ndarray)
+        }
         self.inputs |= {name: _bare(a) for name, a in call.kwargs.items() if isinstance(_bare(a), np.ndarray)}
 
     def fail(self, seen: str, expected: str = "", code: str | None = None, got: Any = None) -> Fail:
@@ -47,7 +49,9 @@ class Asked:
         value = self.value
         parts = list(value) if isinstance(value, tuple | list | np.ndarray) and not _scalar(value) else None
         if isinstance(value, np.ndarray) and len(names) == 2 and value.shape == shapes[0]:
-            raise self.fail(f"one array of shape {value.shape} came back", f"two: {' and '.join(names)}", "weights-missing", value)
+            raise self.fail(
+                f"one array of shape {value.shape} came back", f"two: {' and '.join(names)}", "weights-missing", value
+            )
         if parts is None or len(parts) != len(names):
             got = spell_value(value) if parts is None else f"{len(parts)} values"
             raise self.fail(f"{got} came back", f"{len(names)}: {', '.join(names)}", "wrong-shape")
@@ -69,9 +73,14 @@ class Asked:
         if value.dtype.kind != like.kind:
             raise self.fail(f"{name} has dtype {value.dtype}", f"{like}", "wrong-dtype", value)
         if value.dtype.itemsize < like.itemsize:
-            raise self.fail(f"{name} has dtype {value.dtype}, narrower than the inputs' {like}", f"{like}", "wrong-dtype", value)
+            raise self.fail(
+                f"{name} has dtype {value.dtype}, narrower than the inputs' {like}", f"{like}", "wrong-dtype", value
+            )
         if value.dtype.itemsize > like.itemsize and like.kind == "f":
-            note("wrong-dtype", f"{self.text.split('(')[0]} gives {value.dtype} for {like}: right, and wider than it needs to be.")
+            note(
+                "wrong-dtype",
+                f"{self.text.split('(')[0]} gives {value.dtype} for {like}: right, and wider than it needs to be.",
+            )
 
     def number(self) -> float:
         """The value as a finite float. Raises Fail for what is no plain number."""
@@ -88,11 +97,20 @@ class Asked:
         """Raises Fail where an argument's contents are other than before the call (asked with echo)."""
         for i, (before, after) in enumerate(zip(self.call.args, self.outcome.echo, strict=False)):
             before = _bare(before)
-            if isinstance(before, np.ndarray) and not (isinstance(after, np.ndarray) and np.array_equal(before, after, equal_nan=True)):
-                raise self.fail(f"argument {i + 1} was changed during the call", "arguments left as they were", "input-mutated", after)
+            if isinstance(before, np.ndarray) and not (
+                isinstance(after, np.ndarray) and np.array_equal(before, after, equal_nan=True)
+            ):
+                raise self.fail(
+                    f"argument {i + 1} was changed during the call",
+                    "arguments left as they were",
+                    "input-mutated",
+                    after,
+                )
 
 
-def ask(subject: Subject, name: str, *args: Any, echo: bool = False, keep: bool = False, shown: str = "", **kwargs: Any) -> Asked:
+def ask(
+    subject: Subject, name: str, *args: Any, echo: bool = False, keep: bool = False, shown: str = "", **kwargs: Any
+) -> Asked:
     """Asks one thing."""
     call = Call(name, args, kwargs, keep=keep, echo=echo)
     return Asked(call, subject.ask(call)[0], shown)
@@ -109,7 +127,9 @@ def _scalar(value: Any) -> bool:
 def spell(call: Call) -> str:
     """The call as a student would write it, with arrays by their shapes."""
     name = call.name.split(".")[-1]
-    parts = [spell_value(_bare(a)) for a in call.args] + [f"{k}={spell_value(_bare(v))}" for k, v in call.kwargs.items()]
+    parts = [spell_value(_bare(a)) for a in call.args] + [
+        f"{k}={spell_value(_bare(v))}" for k, v in call.kwargs.items()
+    ]
     return f"{name}({', '.join(parts)})"
 
 

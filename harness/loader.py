@@ -17,7 +17,17 @@ from types import ModuleType
 
 from harness import contract
 
-_JUNK_FOLDERS = {"__MACOSX", "__pycache__", ".git", ".venv", "venv", ".idea", ".vscode", ".ipynb_checkpoints", ".pytest_cache"}
+_JUNK_FOLDERS = {
+    "__MACOSX",
+    "__pycache__",
+    ".git",
+    ".venv",
+    "venv",
+    ".idea",
+    ".vscode",
+    ".ipynb_checkpoints",
+    ".pytest_cache",
+}
 _JUNK_PREFIXES = ("._", ".DS_Store", "~$", ".#")
 _JUNK_SUFFIXES = ("~", ".swp", ".swo", ".orig", ".rej")
 
@@ -87,7 +97,9 @@ def inspect(folder: Path) -> Submission:
 def _look(root: Path, module: str, files: tuple[str, ...]) -> Iterator[Finding]:
     file = f"{module}.py"
     if file not in files:
-        near = difflib.get_close_matches(file, [f.rsplit("/", 1)[-1] for f in files if f.endswith((".py", ".ipynb"))], 1, 0.5)
+        near = difflib.get_close_matches(
+            file, [f.rsplit("/", 1)[-1] for f in files if f.endswith((".py", ".ipynb"))], 1, 0.5
+        )
         hint = f"; {near[0]} is there, and looks like it" if near else ""
         yield Finding("file-missing", module, f"{file} is missing{hint}.", nearest=near[0] if near else None)
         return
@@ -95,10 +107,17 @@ def _look(root: Path, module: str, files: tuple[str, ...]) -> Iterator[Finding]:
         source = (root / file).read_bytes()
         tree = ast.parse(source, filename=file)
     except SyntaxError as error:
-        yield Finding("import-failed", module, f"{file}, line {error.lineno or 1}: {type(error).__name__}: {error.msg}", error.lineno)
+        yield Finding(
+            "import-failed",
+            module,
+            f"{file}, line {error.lineno or 1}: {type(error).__name__}: {error.msg}",
+            error.lineno,
+        )
         return
     except (UnicodeDecodeError, ValueError, RecursionError, MemoryError, OSError) as error:
-        yield Finding("import-failed", module, f"{file} cannot be read as Python: {type(error).__name__}: {str(error)[:200]}")
+        yield Finding(
+            "import-failed", module, f"{file} cannot be read as Python: {type(error).__name__}: {str(error)[:200]}"
+        )
         return
     offered = set(_names(tree))
     open_ended = any(isinstance(n, ast.ImportFrom) and any(a.name == "*" for a in n.names) for n in tree.body)
@@ -130,11 +149,12 @@ def _names(tree: ast.Module) -> Iterator[str]:
 
 def _forbidden(tree: ast.Module, file: str) -> Iterator[Finding]:
     for node in ast.walk(tree):
-        names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             names = [node.module or ""]
+        else:
+            continue
         for name in names:
             if name.split(".")[0] in contract.FORBIDDEN_LIBRARIES:
                 text = f"{file}, line {node.lineno}: imports {name}; attention.py is NumPy only."
@@ -172,4 +192,3 @@ def _import_text(root: Path, name: str, error: BaseException) -> tuple[str, str]
     culprit = (getattr(error, "name", None) or "").split(".")[0] if isinstance(error, ImportError) else ""
     code = "forbidden-library" if culprit in contract.FORBIDDEN_LIBRARIES else "import-failed"
     return f"{where}: {type(error).__name__}: {message}", code
-

@@ -75,7 +75,9 @@ class Subject(Protocol):
     def call(self, name: str, *args: Any, **kwargs: Any) -> Outcome:
         """Asks one thing."""
 
-    def lend(self, stand_ins: Mapping[str, Mapping[str, Callback | Proxy]]) -> contextlib.AbstractContextManager[Subject]:
+    def lend(
+        self, stand_ins: Mapping[str, Mapping[str, Callback | Proxy]]
+    ) -> contextlib.AbstractContextManager[Subject]:
         """The same submission, loaded afresh over modules whose functions are the judge's: {"attention": {name: Callback}}."""
 
     @property

@@ -117,7 +117,16 @@ def decode(data: bytes, back: Back | None = None) -> Any:
         return msgspec.msgpack.decode(data, ext_hook=extension)
     except BadFrame:
         raise
-    except (msgspec.DecodeError, ValueError, TypeError, IndexError, KeyError, OverflowError, RecursionError, AttributeError) as error:
+    except (
+        msgspec.DecodeError,
+        ValueError,
+        TypeError,
+        IndexError,
+        KeyError,
+        OverflowError,
+        RecursionError,
+        AttributeError,
+    ) as error:
         raise BadFrame(f"not a frame: {error}") from None
 
 

@@ -21,7 +21,9 @@ def graded(path: Path, steps: set[int] | None = None, secret: bytes = PUBLIC_SEC
 
 
 def codes(report, step: int | None = None) -> set[str]:
-    found = [d.code for s in report.steps if step in (None, s.number) for c in s.checks for d in c.diagnoses if not d.note]
+    found = [
+        d.code for s in report.steps if step in (None, s.number) for c in s.checks for d in c.diagnoses if not d.note
+    ]
     return {code for code in found if code != "blocked-by"}
 
 
@@ -38,7 +40,8 @@ def edited(folder: Path, file: str, old: str, new: str) -> Path:
 
 def without_times(report):
     steps = tuple(
-        dataclasses.replace(s, checks=tuple(dataclasses.replace(c, seconds=0.0) for c in s.checks)) for s in report.steps
+        dataclasses.replace(s, checks=tuple(dataclasses.replace(c, seconds=0.0) for c in s.checks))
+        for s in report.steps
     )
     return dataclasses.replace(report, steps=steps)
 
@@ -159,7 +162,9 @@ def test_two_faults_are_both_named(submission):
 
 def test_an_unknown_fault_is_unrecognised_and_nothing_else(submission):
     """No code of the catalogue is named for a fault that none describes."""
-    folder = edited(submission(), "attention.py", "weights = ", "scores = scores * (1 + 0.1 * np.cos(scores))\n    weights = ")
+    folder = edited(
+        submission(), "attention.py", "weights = ", "scores = scores * (1 + 0.1 * np.cos(scores))\n    weights = "
+    )
     assert codes(graded(folder, {1, 2})) == {"unrecognised"}
 
 

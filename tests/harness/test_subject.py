@@ -62,7 +62,12 @@ def test_missing_names_files_and_signatures_are_told_apart(opened):
     """Each says what is missing."""
     subject = opened(attention="def softmax(x):\n    return x\nproject = 3\n", experiments=None)
     names = ("attention.softmax", "attention.project", "attention.causal_mask", "experiments.score_bytes")
-    assert [subject.call(n, 1).code for n in names] == ["signature-mismatch", "name-missing", "name-missing", "file-missing"]
+    assert [subject.call(n, 1).code for n in names] == [
+        "signature-mismatch",
+        "name-missing",
+        "name-missing",
+        "file-missing",
+    ]
 
 
 def test_a_failed_import_is_told_with_file_and_line(opened):
@@ -75,7 +80,9 @@ def test_a_failed_import_is_told_with_file_and_line(opened):
 @pytest.mark.parametrize("name", ["harness", "reference", "grader", "msgspec", "utils"])
 def test_a_helper_may_have_any_name(opened, name):
     """A student's own reference.py is what their import finds, and nothing of the judge's."""
-    subject = opened(attention=f"import {name}\nsoftmax = {name}.f\n", **{name: "def f(x, axis=-1):\n    return 'mine'\n"})
+    subject = opened(
+        attention=f"import {name}\nsoftmax = {name}.f\n", **{name: "def f(x, axis=-1):\n    return 'mine'\n"}
+    )
     assert subject.call("attention.softmax", np.ones(2)).value == "mine"
 
 
@@ -91,7 +98,9 @@ def test_arrays_are_laid_out_as_said(opened, order):
     """Same values whatever the layout; read-only where that is said."""
     body = "return [x, x.flags.writeable, x.flags.c_contiguous]"
     x = np.arange(6.0).reshape(2, 3)
-    got, writeable, contiguous = opened(attention=attention(body)).call("attention.softmax", Laid(x, order, False)).value
+    got, writeable, contiguous = (
+        opened(attention=attention(body)).call("attention.softmax", Laid(x, order, False)).value
+    )
     assert (got.tolist(), writeable, contiguous) == (x.tolist(), False, order == "C")
 
 
@@ -139,14 +148,22 @@ def test_by_handle_arrays_do_not_cross(opened):
         return Blank(q.shape), Blank((q.shape[0], k.shape[0]))
 
     ticks = iter(range(1000))
-    outcome = opened().call("experiments.time_attention", Callback(attend, by_handle=True), [8, 16], clock=Callback(lambda: float(next(ticks))))
+    outcome = opened().call(
+        "experiments.time_attention",
+        Callback(attend, by_handle=True),
+        [8, 16],
+        clock=Callback(lambda: float(next(ticks))),
+    )
     assert outcome.value == [1.0, 1.0]
     assert set(seen) == {(8, 64), (16, 64)}
 
 
 def test_modules_can_be_lent(opened):
     """kv_cache.py over an attention.py of the judge; a lent class makes objects of the judge's."""
-    subject = opened(attention="raise RuntimeError('broken')\n", kv_cache="from attention import softmax\ndef forward(model, tokens):\n    return softmax(tokens)\n")
+    subject = opened(
+        attention="raise RuntimeError('broken')\n",
+        kv_cache="from attention import softmax\ndef forward(model, tokens):\n    return softmax(tokens)\n",
+    )
     assert subject.call("kv_cache.forward", 0, 1).code == "import-failed"
     with subject.lend({"attention": {"softmax": Callback(lambda x: x + 1)}}) as lent:
         assert lent.call("kv_cache.forward", 0, 41).value == 42

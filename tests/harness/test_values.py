@@ -40,7 +40,9 @@ def test_plain_python_values_stay(value):
     assert plain(value) == value and type(plain(value)) is type(value)
 
 
-@pytest.mark.parametrize("value", [Yes(1.0), object(), Disguised(), 1j, b"bytes", {1, 2}, lambda: 0, np.array([None]), np.array(["a"])])
+@pytest.mark.parametrize(
+    "value", [Yes(1.0), object(), Disguised(), 1j, b"bytes", {1, 2}, lambda: 0, np.array([None]), np.array(["a"])]
+)
 def test_everything_else_becomes_opaque(value):
     """A subclass of float, a disguise, an object array: none of them is data."""
     assert type(plain(value)) is Opaque

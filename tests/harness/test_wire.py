@@ -14,7 +14,9 @@ from harness.values import Blank, Callback, Dtype, Handle, Laid, Opaque
 
 PLAIN = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.tuples(inner, inner) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 
@@ -25,14 +27,20 @@ def test_plain_values_come_back_as_they_went(value):
     assert wire.decode(wire.encode(value)) == value
 
 
-@given(arrays(st.sampled_from([np.float16, np.float32, np.float64, np.int64, np.bool_]), array_shapes(min_dims=0, min_side=0)))
+@given(
+    arrays(
+        st.sampled_from([np.float16, np.float32, np.float64, np.int64, np.bool_]), array_shapes(min_dims=0, min_side=0)
+    )
+)
 def test_arrays_come_back_equal_with_shape_and_dtype(array):
     """Shape, dtype and every bit of an array survive."""
     back = wire.decode(wire.encode(array))
     assert (back.shape, back.dtype, back.tobytes()) == (array.shape, array.dtype, array.tobytes())
 
 
-@pytest.mark.parametrize("value", [Handle(3, "array", (2, 3), "float32"), Opaque("Yes"), Dtype("float16", "text"), Blank((2, 0))])
+@pytest.mark.parametrize(
+    "value", [Handle(3, "array", (2, 3), "float32"), Opaque("Yes"), Dtype("float16", "text"), Blank((2, 0))]
+)
 def test_the_kinds_of_harness_values_come_back_equal(value):
     """Handles, opaque values, dtypes and blanks are data."""
     assert wire.decode(wire.encode(value)) == value
