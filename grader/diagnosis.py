@@ -17,6 +17,7 @@ import numpy as np
 
 import reference.variants
 from reference.variants.space import (
+    RIGHT,
     Answer,
     Decision,
     Failed,
@@ -82,8 +83,9 @@ class _Partial(Variant):
 
     def pick(self, decision: str) -> str:
         option = self._chosen.get(decision)
-        if option is None:
+        if option is None and self._reads is None:
             raise _Undecided(decision)
+        option = option or RIGHT
         if self._reads is not None:
             self._reads.setdefault(decision, option)
         return option.name
@@ -91,6 +93,8 @@ class _Partial(Variant):
     def value(self, decision: str) -> float:
         option = self._chosen[decision]
         if option.value is None:
+            if self._reads is not None:
+                raise _Undecided(decision)
             values = self._family.read(self, decision, self._observations)
             raise _Undecided(decision, tuple(option.at(value) for value in values))
         return option.value
@@ -98,8 +102,8 @@ class _Partial(Variant):
     def but(self, decision: str, option: Option) -> _Partial:
         return _Partial({**self._chosen, decision: option}, self._family, self._observations, self._reads)
 
-    def recorded_in(self, reads: dict[str, Option]) -> _Partial:
-        """The same variant, which notes what it is asked about, in that order."""
+    def presumed_in(self, reads: dict[str, Option]) -> _Partial:
+        """The same variant with all else right, which notes in `reads` what it is asked about, in that order."""
         return _Partial(self._chosen, self._family, self._observations, reads)
 
     def wrong(self) -> Variant:
@@ -154,7 +158,8 @@ def _search(
         yield variant
         return
     observed = observations[probes[0].name]
-    for decided, left in _agreeing(family, probes[0], observed, variant, budget, rare):
+    root = _known.setdefault(probes[0], _Node())
+    for decided, left in _agreeing(family, probes[0], observed, variant, root, budget, rare):
         yield from _search(family, probes[1:], observations, decided, left, rare)
 
 
@@ -172,49 +177,57 @@ _known: WeakKeyDictionary[Probe, _Node] = WeakKeyDictionary()
 
 
 def _agreeing(
-    family: Any, probe: Probe, observed: Answer, variant: _Partial, budget: int, rare: bool
+    family: Any, probe: Probe, observed: Answer, variant: _Partial, node: _Node, budget: int, rare: bool
 ) -> Iterator[tuple[_Partial, int]]:
     """Decide, one by one, what the prediction for `probe` asks about; keep what answers as observed, with the budget left."""
-    outcome = _outcome(family, probe, variant)
+    node, outcome = _outcome(family, probe, variant, node)
     if not isinstance(outcome, _Undecided):
         if same(outcome, observed, probe):
             yield variant, budget
     elif outcome.options is not None:  # the number of an option taken already
         for option in outcome.options:
-            yield from _agreeing(family, probe, observed, variant.but(outcome.decision, option), budget, rare)
+            yield from _agreeing(family, probe, observed, variant.but(outcome.decision, option), node, budget, rare)
     else:
         for option in _decision(family, outcome.decision).options:
             left = budget - (option.code is not None)
             if left >= 0 and (rare or option.common):
-                yield from _agreeing(family, probe, observed, variant.but(outcome.decision, option), left, rare)
+                decided = variant.but(outcome.decision, option)
+                yield from _agreeing(family, probe, observed, decided, node, left, rare)
 
 
-def _outcome(family: Any, probe: Probe, variant: _Partial) -> Answer | _Undecided:
-    """The answer of `variant`, or what else has to be decided first."""
-    node = root = _known.setdefault(probe, _Node())
-    while node.asks is not None and node.asks in variant and not variant[node.asks].examples:
-        node = node.then.setdefault(variant[node.asks].name, _Node())
-    if node.answer is not None:
-        return node.answer
-    if node.asks is not None and node.asks not in variant:
-        return _Undecided(node.asks)
+def _outcome(family: Any, probe: Probe, variant: _Partial, node: _Node) -> tuple[_Node, Answer | _Undecided]:
+    """The answer of `variant`, or what else has to be decided first; `node` is a place that its options lead to."""
+    while True:
+        if node.answer is not None:
+            return node, node.answer
+        if node.asks is None:
+            _learn(family, probe, variant)
+        elif node.asks not in variant:
+            return node, _Undecided(node.asks)
+        elif variant[node.asks].examples:
+            try:
+                return node, family.predict(variant, probe)
+            except _Undecided as undecided:
+                return node, undecided
+        else:
+            node = node.then.setdefault(variant[node.asks].name, _Node())
+
+
+def _learn(family: Any, probe: Probe, variant: _Partial) -> None:
+    """Predict with what is undecided taken to be right, and note every question on the way to the answer."""
     reads: dict[str, Option] = {}
-    outcome: Answer | _Undecided
+    answer: Answer | None = None
     try:
-        outcome = family.predict(variant.recorded_in(reads), probe)
-    except _Undecided as undecided:
-        outcome = undecided
-    node = root
+        answer = family.predict(variant.presumed_in(reads), probe)
+    except _Undecided:
+        pass  # asks for a number: known up to there
+    node = _known[probe]
     for decision, option in reads.items():
         node.asks = decision
         if option.examples:
-            return outcome
+            return
         node = node.then.setdefault(option.name, _Node())
-    if isinstance(outcome, _Undecided):
-        node.asks = outcome.decision
-    else:
-        node.answer = outcome
-    return outcome
+    node.answer = answer
 
 
 def _decision(family: Any, name: str) -> Decision:

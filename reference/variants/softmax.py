@@ -31,15 +31,18 @@ DECISIONS: Space = (
         Option("one maximum for all", "softmax-global-max"),
         Option("one maximum a matrix", "softmax-global-max", common=False),
         Option("max(0, row maximum)", "softmax-clamped-max"),
-        Option("the maximum over axis -1", "softmax-max-wrong-axis"),
-        Option("the maximum over axis -2", "softmax-max-wrong-axis"),
-        Option("the maximum over axis 0", "softmax-max-wrong-axis"),
-        Option("the maximum over axis 1", "softmax-max-wrong-axis", common=False),
+    ),
+    decision(
+        "maximum over",
+        Option("axis -1", "softmax-max-wrong-axis"),
+        Option("axis -2", "softmax-max-wrong-axis"),
+        Option("axis 0", "softmax-max-wrong-axis"),
+        Option("axis 1", "softmax-max-wrong-axis", common=False),
     ),
     decision(
         "divided by",
         Option("nothing", "softmax-unnormalised"),
-        Option("the sum plus epsilon", "softmax-epsilon", examples=(1e-3, 1e-8)),
+        Option("the sum plus epsilon", "softmax-epsilon", common=False, examples=(1e-3, 1e-8)),
     ),
     decision(
         "reduced axis",
@@ -62,11 +65,11 @@ def softmax(v: Variant, x: Array, axis: Axis) -> Array:
         return x
     if weights == "all on the largest score":
         return _largest(x, axis)
+    divided_by = v.pick("divided by")
     reduced = v.pick("reduced axis") if isinstance(axis, int) else "right"
-    lifted = x - _subtracted(v, x, axis, reduced)
+    lifted = x - _subtracted(v, x, axis, reduced, cancels=divided_by == "right" and reduced == "right")
     base = v.pick("base")
     powers = np.exp(lifted) if base == "right" else float(base) ** lifted
-    divided_by = v.pick("divided by")
     if divided_by == "nothing":
         return powers
     total = np.sum(powers, axis=axis, keepdims=True)
@@ -94,7 +97,12 @@ def _largest(x: Array, axis: Axis) -> Array:
     return one_hot
 
 
-def _subtracted(v: Variant, x: Array, axis: Axis, reduced: str) -> Array | float:
+def _subtracted(v: Variant, x: Array, axis: Axis, reduced: str, *, cancels: bool) -> Array | float:
+    over = v.pick("maximum over")
+    if over != "right":
+        axis = int(over.removeprefix("axis "))
+    elif cancels and np.abs(x).max() < 100:
+        return np.max(x, axis=axis, keepdims=True)  # whatever a row has subtracted cancels, and nothing overflows
     what = v.pick("subtracted")
     if what == "nothing":
         return 0.0
@@ -102,8 +110,6 @@ def _subtracted(v: Variant, x: Array, axis: Axis, reduced: str) -> Array | float
         return np.max(x)
     if what == "one maximum a matrix":
         return np.max(x, axis=tuple(range(x.ndim))[-2:], keepdims=True)
-    if what.startswith("the maximum over axis"):
-        return np.max(x, axis=int(what.split()[-1]), keepdims=True)
     if what == "the row mean":
         amount = np.mean(x, axis=axis, keepdims=True)
     elif what == "the row minimum":
@@ -112,7 +118,7 @@ def _subtracted(v: Variant, x: Array, axis: Axis, reduced: str) -> Array | float
         amount = np.max(x, axis=axis, keepdims=True)
     if what == "max(0, row maximum)":
         amount = np.maximum(0.0, amount)
-    return _reduced(amount, axis, reduced, of_sum=False)
+    return amount if over != "right" else _reduced(amount, axis, reduced, of_sum=False)
 
 
 def _reduced(values: Array, axis: Axis, reduced: str, *, of_sum: bool) -> Array:
@@ -203,7 +209,7 @@ def read(v: Variant, decision: str, observations: Mapping[str, Answer]) -> tuple
     """The epsilon of the row sums."""
     for probe in PROBES:
         seen = observations.get(probe.name)
-        if probe.size == 1 and isinstance(seen, tuple) and len(seen) == 1:
+        if probe.size == 1 and isinstance(seen, tuple):
             found = epsilon(v, decision, seen[0], lambda w, probe=probe: _table(predict(w, probe)))
             if found:
                 return found

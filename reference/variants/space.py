@@ -95,20 +95,14 @@ class Variant(Mapping[str, Option]):
 
 def codes(variant: Mapping[str, Option]) -> frozenset[str]:
     """The codes of the faults in a variant."""
-    return frozenset(
-        option.code for option in variant.values() if option.code is not None
-    )
+    return frozenset(option.code for option in variant.values() if option.code is not None)
 
 
 def wrong_options(decision: Decision) -> Iterator[Option]:
     """The options that are faults; one that carries a number once for each of its examples."""
     for option in decision.options:
         if option.code is not None:
-            yield from (
-                (option.at(value) for value in option.examples)
-                if option.examples
-                else (option,)
-            )
+            yield from ((option.at(value) for value in option.examples) if option.examples else (option,))
 
 
 def variants(space: Space, n_wrong: int) -> Iterator[Variant]:
@@ -116,12 +110,7 @@ def variants(space: Space, n_wrong: int) -> Iterator[Variant]:
     for size in range(n_wrong + 1):
         for decisions in combinations(space, size):
             for options in product(*(tuple(wrong_options(d)) for d in decisions)):
-                yield Variant(
-                    {
-                        d.name: option
-                        for d, option in zip(decisions, options, strict=True)
-                    }
-                )
+                yield Variant({d.name: option for d, option in zip(decisions, options, strict=True)})
 
 
 @dataclass(frozen=True, eq=False)

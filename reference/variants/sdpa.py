@@ -1,0 +1,149 @@
+"""scaled_dot_product_attention(Q, K, V, mask, scale): the whole space of `attention`, seen through one call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reference.variants import attention
+from reference.variants.attention import (
+    attend,
+    first_table,
+    ladder_fill,
+    plausible_fills,
+    scale_of,
+    table_fill,
+    table_of,
+)
+from reference.variants.softmax import epsilon
+from reference.variants.space import Answer, Probe, Space, Variant, attempt
+
+Array = NDArray[Any]
+
+SPACE: Space = attention.SPACE
+
+
+def predict(v: Variant, probe: Probe) -> Answer:
+    """What `scaled_dot_product_attention` of the variant answers."""
+    return attempt(attend, v, *probe.args, **probe.kwargs)
+
+
+def read(v: Variant, decision: str, observations: Mapping[str, Answer]) -> tuple[float, ...]:
+    """The fill of a mask, or the epsilon of the row sums."""
+    named = {probe.name: probe for probe in PROBES}
+    if decision == "divided by":
+        for name in ("unequal sizes", "square"):
+            seen = first_table(observations.get(name))
+            found = epsilon(v, decision, seen, lambda w, name=name: first_table(predict(w, named[name])))
+            if found:
+                return found
+        return ()
+    found = []
+    Q, K, V = named["ladder of scores"].args
+    weights = table_of(
+        observations.get("ladder of scores"), (len(Q), 2)
+    )  # V is the identity: the output shows the weights too
+    if weights is not None:
+        hidden = 1 if v.pick("polarity") == "right" else 0
+        found.append(ladder_fill(v, Q @ K.T, scale_of(v, Q, K, V, None, None), weights, hidden))
+    square = named["square, masked"]
+    weights = table_of(observations.get(square.name), square.kwargs["mask"].shape)
+    if weights is not None:
+        option = v["mask"]
+        at = [table_of(predict(v.but("mask", option.at(fill)), square), weights.shape) for fill in (-30.0, -40.0)]
+        if at[0] is not None and at[1] is not None:
+            found.append(table_fill(weights, at[0], at[1]))
+    return plausible_fills(v.pick("mask"), found)
+
+
+def random_mask(rng: np.random.Generator, *shape: int) -> Array:
+    """A mask (..., n, m) that shows and hides something in every row and every column, and is not its own transpose."""
+    while True:
+        mask = rng.random(shape) < 0.5
+        lines = [mask.any(-1), ~mask.all(-1)]
+        if shape[-2] > 1:
+            lines += [mask.any(-2), ~mask.all(-2)]
+        turned = np.swapaxes(mask, -1, -2)
+        if all(line.all() for line in lines) and not np.array_equal(mask, turned):
+            return mask
+
+
+def probes(seed: int) -> tuple[Probe, ...]:
+    """Calls that tell the options apart: what computes for every option first, what fails for most last.
+
+    Sizes are equal where a wrong shape must not fail and unequal where it must. Large scores stand in a table T with K the identity, so
+    that Q K^T is T. Masked scores stay inside what the contract guarantees, so that every right way of hiding one is right here.
+    """
+    rng = np.random.default_rng(seed)
+
+    def probe(name: str, *args: Array, size: float = 1.0, **kwargs: Any) -> Probe:
+        return Probe(name, "attention.scaled_dot_product_attention", args, kwargs, size, zeros="mask" in kwargs)
+
+    def normal(*batch: int, n: int, m: int, d_k: int, d_v: int) -> tuple[Array, Array, Array]:
+        sizes = ((n, d_k), (m, d_k), (m, d_v))
+        Q, K, V = (rng.standard_normal((*batch, *size)) for size in sizes)
+        return Q, K, V
+
+    def table(scores: Array) -> tuple[Array, Array, Array]:
+        m = scores.shape[-1]
+        keys = np.broadcast_to(np.eye(m), (*scores.shape[:-2], m, m)).copy()
+        return scores, keys, rng.standard_normal((*scores.shape[:-2], m, 2))
+
+    def mask(*shape: int) -> Array:
+        return random_mask(rng, *shape)
+
+    equal = {"n": 3, "m": 3, "d_k": 3, "d_v": 3}
+    unequal = {"n": 4, "m": 5, "d_k": 7, "d_v": 3}
+    small = rng.standard_normal((3, 4))
+    far = small + np.array([[1500.0], [-1500.0], [0.0]])
+    above = small + np.array([[0.0, 2500.0, 0.0, 0.0]])
+    items = np.stack([small, small[::-1]]) + np.array([1500.0, -1500.0])[:, None, None]
+    hiding = mask(3, 4)
+    # one score a row, from 0 down to -1e6: wherever a fill lies, some row is near enough to show it
+    steps = -np.linspace(0.0, 1e6, 900)[:, None]
+    one_hidden = np.array([[True, False]])
+
+    return (
+        probe("square", *normal(**equal), scale=0.8),
+        probe("unequal sizes", *normal(**unequal)),
+        probe("square, masked", *normal(n=5, m=5, d_k=7, d_v=5)[:2], np.eye(5), mask=mask(5, 5)),
+        probe("equal widths, masked", *normal(n=5, m=5, d_k=7, d_v=7), mask=mask(5, 5)),
+        probe("unequal sizes, masked", *normal(**unequal), mask=mask(4, 5)),
+        probe("cube", *normal(3, **equal), scale=0.8),
+        probe("batch", *normal(6, **unequal)),
+        probe("unequal sizes, masked and scaled", *normal(**unequal), mask=mask(4, 5), scale=0.6),
+        probe("cube, a mask an item", *normal(3, **equal), mask=mask(3, 3, 3), scale=0.8),
+        probe("cube, one mask", *normal(3, **equal), mask=mask(3, 3), scale=0.8),
+        probe("batch, a mask an item", *normal(6, **unequal), mask=mask(6, 4, 5)),
+        probe("batch, one mask", *normal(6, **unequal), mask=mask(4, 5)),
+        probe("one row of a mask", *normal(**unequal), mask=mask(1, 5)),
+        probe("a mask of one axis", *normal(**unequal), mask=mask(1, 5)[0]),
+        probe("batch, one row of a mask", *normal(6, **unequal), mask=mask(6, 1, 5)),
+        probe("two batch axes", *normal(2, 6, **unequal)),
+        probe("two batch axes, a mask each", *normal(2, 6, **unequal), mask=mask(2, 6, 4, 5)),
+        probe("two batch axes, masks to broadcast", *normal(2, 6, **unequal), mask=mask(2, 1, 4, 5)),
+        probe("hypercube", *normal(3, 3, **equal), scale=0.8),
+        probe("one query", *normal(n=1, m=4, d_k=5, d_v=2)),
+        probe("one key", *normal(n=3, m=1, d_k=5, d_v=2)),
+        probe("all scores high", *table(small + 5000.0), scale=1.0, size=5e3),
+        probe("all scores low", *table(small - 3000.0), scale=1.0, size=5e3),
+        probe("rows far apart", *table(far), scale=1.0, size=5e3),
+        probe("items far apart", *table(items), scale=1.0, size=5e3),
+        probe("one score far above", *table(above), scale=1.0, size=5e3),
+        probe("hidden scores above", *table(small + 45.0 * ~hiding), scale=1.0, size=50.0, mask=hiding),
+        probe("ladder of scores", steps, np.ones((2, 1)), np.eye(2), size=1e6, mask=one_hidden.repeat(900, 0)),
+        probe(
+            "ladder of halved scores",
+            steps * np.full(4, 0.5),
+            np.ones((2, 4)),
+            np.eye(2),
+            size=1e6,
+            mask=one_hidden.repeat(900, 0),
+        ),
+    )
+
+
+PROBES = probes(0)
