@@ -1,5 +1,5 @@
 """Step 1: scaled dot-product attention (attention.py: all but the mask and the positions)."""
 
-from harness.plugin import tests_of_step
+from harness.plugin import checks_of_step
 
-test_step1 = tests_of_step(1)
+test_step1 = checks_of_step(1)

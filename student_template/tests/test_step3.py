@@ -1,5 +1,5 @@
 """Step 3: against torch's SDPA (experiments.py: compare_with_sdpa)."""
 
-from harness.plugin import tests_of_step
+from harness.plugin import checks_of_step
 
-test_step3 = tests_of_step(3)
+test_step3 = checks_of_step(3)

@@ -1,5 +1,5 @@
 """Step 4: permutation equivariance (attention.py: sinusoidal_positions; experiments.py: equivariance_gap)."""
 
-from harness.plugin import tests_of_step
+from harness.plugin import checks_of_step
 
-test_step4 = tests_of_step(4)
+test_step4 = checks_of_step(4)

@@ -1,5 +1,5 @@
 """Step 6: memory (experiments.py: score_bytes, measure_peak_memory, largest_n)."""
 
-from harness.plugin import tests_of_step
+from harness.plugin import checks_of_step
 
-test_step6 = tests_of_step(6)
+test_step6 = checks_of_step(6)

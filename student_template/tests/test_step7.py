@@ -1,5 +1,5 @@
 """Step 7: the causal mask (attention.py: causal_mask; experiments.py: append_invariance_gap)."""
 
-from harness.plugin import tests_of_step
+from harness.plugin import checks_of_step
 
-test_step7 = tests_of_step(7)
+test_step7 = checks_of_step(7)

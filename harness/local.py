@@ -1,0 +1,87 @@
+"""Runs the public checks on a folder in this process: what a student's pytest and `attnlab check` stand on.
+
+Nothing here limits what a submission does: an endless loop is ended with Ctrl-C, as in any pytest.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import harness.checks
+from harness import check as checking
+from harness import draws, loader
+from harness.check import Check, CheckResult
+from harness.subject import Call, LocalSubject, Outcome
+
+PUBLIC_SECRET = b"public"
+"""The draws of public checks hang on this; the evidence that a student is shown is found with it too."""
+
+NOT_WRITTEN = "NotImplementedError"
+
+
+class Held(LocalSubject):
+    """The in-process form for many calls: the submission's modules stay the imported ones from `held` to its end."""
+
+    def ask(self, *calls: Call) -> list[Outcome]:
+        heard = io.StringIO()
+        with contextlib.redirect_stdout(heard):
+            outcomes = [self._executor.run(call) for call in calls]
+        self.printed = (self.printed + heard.getvalue())[:65_536]
+        return outcomes
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        with self._executor.active():
+            yield
+
+    @property
+    def backend(self) -> str:
+        return self._executor.backend()
+
+
+def public_checks(steps: set[int] | None = None) -> list[Check]:
+    """All checks that students have, in the order in which they run."""
+    checking.discover(harness.checks)
+    return checking.ordered(c for c in checking.CHECKS.values() if c.public and (steps is None or c.step in steps))
+
+
+def run_check(check: Check, subject: Held, done: dict[str, CheckResult]) -> CheckResult:
+    """One check, entered into `done`. It is blocked where a check in `done` that it stands on did not pass."""
+    below = [done[id] for id in check.stands_on if id in done and done[id].status != "passed"]
+    if below:
+        result = CheckResult(check, "blocked", reason=below[0].check.title)
+    elif check.needs == "torch" and importlib.util.find_spec("torch") is None:
+        result = CheckResult(check, "not-run", reason="torch is not installed: pip install torch")
+    else:
+        seed = draws.seed_of(PUBLIC_SECRET, check.id)
+        asked: Any = subject.root if check.needs == "files" else subject
+        with subject.held():
+            result = checking.run(check, asked, seed)
+    done[check.id] = result
+    return result
+
+
+def check_folder(
+    path: Path, steps: set[int] | None = None, on_result: Callable[[CheckResult], None] = lambda result: None
+) -> list[CheckResult]:
+    """Runs the public checks (of these steps) on the submission in a folder; `on_result` hears of each when done."""
+    subject = Held(loader.find_root(Path(path).resolve()))
+    done: dict[str, CheckResult] = {}
+    for check in public_checks(steps):
+        on_result(run_check(check, subject, done))
+    return list(done.values())
+
+
+def not_written(result: CheckResult) -> str | None:
+    """What the stub says that the check ran into, or None where the function is written."""
+    failure = result.failure
+    if failure is None or failure.code != "raised" or not failure.seen.startswith(NOT_WRITTEN):
+        return None
+    said = re.sub(r"\s+at \S+\.py, line \d+:.*$", "", failure.seen.removeprefix(NOT_WRITTEN), flags=re.DOTALL)
+    return said.removeprefix(":").strip() or "This function is not written yet."
