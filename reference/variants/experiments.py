@@ -1,8 +1,8 @@
 """Known wrong measurements: every function of steps 3 to 8 with the decisions it takes, run in virtual time.
 
-A scenario says what happens (how long each call takes, what fits, which inputs are used); the functions below read like the
-right measurement, with a decision wherever a known fault takes another turn. What they give for a scenario is what a submission with that fault
-gives when it meets the same scenario through the judge's instruments.
+A scenario says what happens: how long each call takes, what fits, which inputs are used. The functions below read like the
+right measurement, with a decision wherever a known fault takes another turn; what they give for a scenario is what a
+submission with that fault gives when it meets the same scenario.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -31,7 +30,7 @@ class Measurement:
     read: Callable[[Variant, str, Mapping[str, Answer]], Iterable[float]] = lambda variant, decision, observations: ()
 
 
-# -- virtual time ------------------------------------------------------------------------------------------------------
+# -- virtual time ----------------------------------------------------------------------------------------------------
 
 
 class Device:
@@ -81,7 +80,7 @@ def _seconds(variant: Variant, device: Device, work: Callable[[], None]) -> floa
     return device.clock() - start
 
 
-# -- time_attention ----------------------------------------------------------------------------------------------------
+# -- time_attention --------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class Timing:
 
 
 def timing(seed: int, ns: tuple[int, ...], warmup: int, repeats: int, asynchronous: bool, d: int = 8) -> Timing:
-    """Draw the costs: the first `warmup` calls of each n are cold, of the rest one is an outlier and no statistic equals another.
+    """Draw the costs: the first `warmup` calls of each n are cold, one of the rest is an outlier, no two are equal.
 
     Costs are multiples of 1/1024 s, so that differences of clock readings are exact.
     """
@@ -196,7 +195,7 @@ TIME_ATTENTION = Measurement(
 )
 
 
-# -- local_slopes and fit_exponent -------------------------------------------------------------------------------------
+# -- local_slopes and fit_exponent -----------------------------------------------------------------------------------
 
 
 def _axis(name: str) -> Decision:
@@ -281,7 +280,7 @@ FIT_EXPONENT = Measurement(
 )
 
 
-# -- score_bytes -------------------------------------------------------------------------------------------------------
+# -- score_bytes -----------------------------------------------------------------------------------------------------
 
 _BYTES = {
     "right": 1.0, "bits": 8.0, "KiB": 2.0**-10, "MiB": 2.0**-20, "GiB": 2.0**-30, "kB": 1e-3, "MB": 1e-6, "GB": 1e-9,
@@ -336,7 +335,7 @@ SCORE_BYTES = Measurement(
 )
 
 
-# -- largest_n ---------------------------------------------------------------------------------------------------------
+# -- largest_n -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -411,12 +410,12 @@ LARGEST_N = Measurement(
 )
 
 
-# -- decode_latencies --------------------------------------------------------------------------------------------------
+# -- decode_latencies ------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Decoding:
-    """One decode_latencies: `passes[i]` seconds for the i-th whole pass (a prefill or a forward), `steps[i]` for the i-th step."""
+    """One decode_latencies: seconds of the i-th whole pass (a prefill or a forward), and of the i-th decode step."""
 
     prompt: int
     new: int
@@ -509,7 +508,7 @@ DECODE_LATENCIES = Measurement(
 )
 
 
-# -- attention that treats slots or hidden tokens as it should not, so that a gap has something to show ------------------
+# -- attention that treats slots or hidden tokens as it should not, so that a gap has something to show --------------
 
 _SLOTS = np.random.default_rng(7).standard_normal((64, 16))
 LEAK = 0.25
@@ -633,9 +632,8 @@ class Append:
 
 def append(seed: int, n: int, attention: str) -> Append:
     rng = np.random.default_rng(seed)
-    return Append(
-        rng.standard_normal((n, 6)), rng.standard_normal((1, 6)), *rng.standard_normal((3, 6, 5)) / 2, attention
-    )
+    W_Q, W_K, W_V = rng.standard_normal((3, 6, 5)) / 2
+    return Append(rng.standard_normal((n, 6)), rng.standard_normal((1, 6)), W_Q, W_K, W_V, attention)
 
 
 def _append_invariance_gap(variant: Variant, probe: Probe) -> Answer:
@@ -669,7 +667,7 @@ APPEND_INVARIANCE_GAP = Measurement(
 )
 
 
-# -- compare_with_sdpa -------------------------------------------------------------------------------------------------
+# -- compare_with_sdpa -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -714,7 +712,7 @@ _SIGNED: dict[str, Callable[[Array], float]] = {
 
 
 def _compare_with_sdpa(variant: Variant, probe: Probe) -> Answer:
-    """`probe.args`: the `Compared` calls of one row, and whether a causal row was asked for. Gives the difference and the mask seen."""
+    """The difference of one row, and the mask that attention saw. `probe.args`: the row's `Compared` calls, causal or not."""
     calls, causal = probe.args
     seen = "none"
     if causal:

@@ -1,0 +1,142 @@
+"""Step 8's latencies, in virtual time and over a decoder of the judge's."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from grader.instruments import Decoded, decode_latencies, decode_latencies_by_ticks
+from harness.check import check
+from harness.checks.step5_exponent import close
+from harness.checks.step8_latencies import LATENCIES, latencies
+from harness.expect import Asked
+from harness.subject import Call, Subject
+from reference.decoder import kv_cache_bytes
+from reference.variants.experiments import Decoding, decoding
+
+SECONDS = "times by the clock that was given"
+
+
+def _scenarios(rng: np.random.Generator, use_cache: bool, asynchronous: bool) -> list[Decoding]:
+    return [
+        decoding(int(rng.integers(2**32)), prompt, new, use_cache, asynchronous) for prompt, new in ((4, 3), (2, 5))
+    ]
+
+
+def _shown(scenario: Decoding) -> str:
+    synchronize = ", synchronize=…" if scenario.asynchronous else ""
+    options = f"use_cache={scenario.use_cache}, clock=…{synchronize}"
+    return f"decode_latencies(model, {scenario.prompt} tokens, {scenario.new}, {options})"
+
+
+def _compare(subject: Subject, scenarios: list[Decoding]) -> list[tuple[Decoding, Decoded, Asked]]:
+    found = []
+    for scenario, decoded in zip(scenarios, decode_latencies(subject, scenarios), strict=True):
+        asked = Asked(Call(LATENCIES), decoded.outcome, _shown(scenario))
+        prefill_s, decode_s, _ = latencies(asked, scenario.new)
+        if not decoded.readings:
+            raise asked.fail("the clock that was given was not read", SECONDS, "timing-wrong-clock")
+        steps = scenario.steps if scenario.use_cache else scenario.passes[1:]
+        if not close(prefill_s, scenario.passes[0]):
+            raise asked.fail(f"prefill_s is {prefill_s:.6g}", f"{scenario.passes[0]:.6g}: the prefill alone, {SECONDS}")
+        for i, (seconds, wanted) in enumerate(zip(decode_s, steps, strict=False)):
+            if not close(seconds, wanted):
+                raise asked.fail(f"decode_s[{i}] is {seconds:.6g}", f"{wanted:.6g}: that step alone, {SECONDS}")
+        found.append((scenario, decoded, asked))
+    return found
+
+
+def _by_ticks(subject: Subject, use_cache: bool) -> None:
+    """Over a kv_cache.py of tensors, which the judge cannot lend: each time is that between two readings of the clock."""
+    ticks, outcome = decode_latencies_by_ticks(subject, use_cache)
+    asked = Asked(Call(LATENCIES), outcome, f"decode_latencies(model, 3 tokens, 4, use_cache={use_cache}, clock=…)")
+    prefill_s, decode_s, _ = latencies(asked, 4)
+    if not ticks.readings:
+        raise asked.fail("the clock that was given was not read", SECONDS, "timing-wrong-clock")
+    for what, seconds in (("prefill_s", prefill_s), *((f"decode_s[{i}]", s) for i, s in enumerate(decode_s))):
+        if not ticks.next_interval(seconds):
+            raise asked.fail(
+                f"{what} is {seconds:.6g}", "the time between two readings of the clock, before and after that work"
+            )
+
+
+@check("step8.latencies.steps", functions=LATENCIES, families="decode_latencies", needs="torch")
+def steps(subject: Subject, rng: np.random.Generator) -> None:
+    """With a cache the prefill has its time, and every decode step after it its own."""
+    if subject.backend == "torch":
+        _by_ticks(subject, use_cache=True)
+        return
+    for _, decoded, asked in _compare(subject, _scenarios(rng, True, False)):
+        if decoded.path == "passes":
+            raise asked.fail(
+                "a step recomputed the prefix", "use_cache=True: decode_step with the cache", "cache-unused"
+            )
+
+
+@check("step8.latencies.recomputed", functions=LATENCIES, families="decode_latencies", needs="torch")
+def recomputed(subject: Subject, rng: np.random.Generator) -> None:
+    """Without a cache the first pass has its time, and every step recomputes the prefix."""
+    if subject.backend == "torch":
+        _by_ticks(subject, use_cache=False)
+        return
+    scenarios = _scenarios(rng, False, False)
+    found = decode_latencies(subject, scenarios)
+    for scenario, decoded in zip(scenarios, found, strict=True):
+        asked = Asked(Call(LATENCIES), decoded.outcome, _shown(scenario))
+        latencies(asked, scenario.new)
+        if decoded.path != "passes":
+            code = "use-cache-ignored" if decoded.path == "steps" else None
+            raise asked.fail("decode_step was called", "use_cache=False: the prefix recomputed in every step", code)
+        lengths = [n for event, n in decoded.events if event == "pass"][1 : scenario.new + 1]
+        for i, n in enumerate(lengths):
+            if n not in (scenario.prompt + i, scenario.prompt + i + 1):
+                raise asked.fail(
+                    f"step {i + 1} recomputed {n} tokens",
+                    f"{scenario.prompt + i}, or {scenario.prompt + i + 1} with the newest",
+                )
+    _compare(subject, scenarios)
+
+
+@check("step8.latencies.synchronised", functions=LATENCIES, families="decode_latencies", needs="torch")
+def synchronised(subject: Subject, rng: np.random.Generator) -> None:
+    """Queued work is waited for before the clock is read, with a cache and without."""
+    if subject.backend == "torch":
+        ticks, outcome = decode_latencies_by_ticks(subject, True)
+        asked = Asked(
+            Call(LATENCIES), outcome, "decode_latencies(model, 3 tokens, 4, use_cache=True, clock=…, synchronize=…)"
+        )
+        latencies(asked, 4)
+        if not ticks.waited:
+            raise asked.fail(
+                "the clock was read without a synchronize() just before",
+                "synchronize() before each reading that counts",
+            )
+        return
+    _compare(subject, _scenarios(rng, True, True) + _scenarios(rng, False, True))
+
+
+@check(
+    "step8.latencies.cache-bytes",
+    functions=LATENCIES,
+    families="decode_latencies",
+    needs="torch",
+)
+def cache_bytes(subject: Subject, rng: np.random.Generator) -> None:
+    """cache_bytes is what the cache holds after the last step, and 0 where there is no cache."""
+    if subject.backend == "torch":
+        for use_cache, wanted in ((True, kv_cache_bytes(2, 2, 3, 7, 8)), (False, 0)):
+            _, outcome = decode_latencies_by_ticks(subject, use_cache)
+            asked = Asked(Call(LATENCIES), outcome, f"decode_latencies(model, 3 tokens, 4, use_cache={use_cache})")
+            _bytes(asked, 4, wanted)
+        return
+    scenarios = [_scenarios(rng, use_cache, False)[i] for use_cache, i in ((True, 0), (True, 1), (False, 0))]
+    for scenario, decoded in zip(scenarios, decode_latencies(subject, scenarios), strict=True):
+        wanted = kv_cache_bytes(2, 2, 3, scenario.prompt + scenario.new, 8) if scenario.use_cache else 0
+        _bytes(Asked(Call(LATENCIES), decoded.outcome, _shown(scenario)), scenario.new, wanted)
+
+
+def _bytes(asked: Asked, n_steps: int, wanted: int) -> None:
+    _, _, found = latencies(asked, n_steps)
+    if found != wanted:
+        raise asked.fail(
+            f"cache_bytes is {found}", f"{wanted}: read after the last step" if wanted else "0: there is no cache"
+        )

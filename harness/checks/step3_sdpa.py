@@ -1,0 +1,85 @@
+"""Step 3: the comparison with torch's own scaled dot-product attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from harness.check import check, note, step
+from harness.expect import Asked, ask
+from harness.subject import Subject
+
+step(3, "Verify against a reference", "7.9, step 3")
+
+COMPARE = "experiments.compare_with_sdpa"
+SHAPES = [(1, 1, 5, 4), (2, 3, 7, 8)]
+# 7.9, step 3: anything above about 1e-5 is very likely a real disagreement in float32; rounding grows with the scores, so a
+# little room is left
+FLOAT32_BOUND = 2e-5
+BACKENDS = (
+    "MATH",
+    "FLASH_ATTENTION",
+    "EFFICIENT_ATTENTION",
+    "CUDNN_ATTENTION",
+    "OVERRIDEABLE",
+    "FLASH",
+    "EFFICIENT",
+    "CUDNN",
+)
+
+
+def rows_of(asked: Asked, shapes: Sequence[tuple[int, ...]]) -> list[dict[str, Any]]:
+    """The result as one dict a shape, each with a shape, a difference and a backend. Raises Fail."""
+    value = asked.value
+    if not isinstance(value, list | tuple) or len(value) != len(shapes):
+        got = f"{len(value)} rows" if isinstance(value, list | tuple) else f"a {type(value).__name__}"
+        raise asked.fail(f"{got} came back", f"a list of {len(shapes)} dicts, one for each shape")
+    rows = []
+    for row, shape in zip(value, shapes, strict=True):
+        if not isinstance(row, dict):
+            raise asked.fail(f"a row is a {type(row).__name__}", "a dict with shape, max_abs_diff and backend")
+        missing = [name for name in ("shape", "max_abs_diff", "backend") if name not in row]
+        if missing:
+            raise asked.fail(f"a row has no {' and no '.join(missing)}", "shape, max_abs_diff and backend in every row")
+        given = row["shape"]
+        given = tuple(given.tolist()) if hasattr(given, "tolist") else given
+        if not isinstance(given, list | tuple) or tuple(given) != shape:
+            raise asked.fail(f"the row of {shape} says shape {given!r}", f"shape {shape}")
+        difference = row["max_abs_diff"]
+        if hasattr(difference, "ndim") and difference.ndim == 0:
+            difference = difference.item()
+        if isinstance(difference, bool) or not isinstance(difference, int | float):
+            raise asked.fail(f"max_abs_diff is a {type(difference).__name__}", "a float")
+        rows.append({**row, "shape": shape, "max_abs_diff": float(difference)})
+    return rows
+
+
+@check("step3.sdpa.rows", functions=COMPARE, families="compare_with_sdpa", needs="torch", public=True)
+def rows(subject: Subject) -> None:
+    """compare_with_sdpa gives one row a shape: the shape, the difference, and what computed torch's side."""
+    asked = ask(subject, COMPARE, SHAPES)
+    for row in rows_of(asked, SHAPES):
+        backend = row["backend"]
+        if not isinstance(backend, str) or not backend.strip():
+            raise asked.fail(f"backend is {backend!r}", "a text that names what computed torch's side")
+        if backend.rsplit(".", 1)[-1].upper().replace(" ", "_") not in BACKENDS:
+            text = f'compare_with_sdpa names its backend "{backend[:40]}"; a member of torch.nn.attention.SDPBackend says more.'
+            note("sdpa-backend", text)
+
+
+@check(
+    "step3.sdpa.own-attention",
+    functions=(COMPARE, "attention.scaled_dot_product_attention"),
+    families="compare_with_sdpa",
+    stands_on=("step3.sdpa.rows", "step3.sdpa.known-difference"),
+    needs="torch",
+    public=True,
+)
+def own_attention(subject: Subject) -> None:
+    """Your attention and torch's differ by rounding alone, with a causal mask and without one."""
+    for causal in (False, True):
+        asked = ask(subject, COMPARE, SHAPES, causal=causal)
+        for row in rows_of(asked, SHAPES):
+            if not 0 <= row["max_abs_diff"] <= FLOAT32_BOUND:
+                shown = f"the largest difference at shape {row['shape']} is {row['max_abs_diff']:.3g}"
+                raise asked.fail(shown, f"between 0 and {FLOAT32_BOUND:g} in float32")

@@ -1,0 +1,42 @@
+"""Step 4: permutation equivariance, and what breaks it."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import strategies as st
+
+from harness.check import check
+from harness.expect import ask
+from harness.subject import Subject
+
+GAP = "experiments.equivariance_gap"
+ROUNDING = 1e-12  # float64, outputs of size 1: sums of a few terms in another order
+SEEN = 1e-3  # a gap that is none of rounding's
+
+sizes = st.tuples(st.integers(3, 8), st.integers(0, 2**32 - 1))
+
+
+@check(
+    "step4.gap.own-attention",
+    cases=sizes,
+    examples=6,
+    functions=(GAP, "attention.self_attention"),
+    families="equivariance_gap",
+    needs="torch",
+    public=True,
+)
+def own_attention(subject: Subject, case: tuple[int, int]) -> None:
+    """Shuffled tokens leave a gap of rounding; with positions, or with a causal mask, the gap is plain to see."""
+    n, seed = case
+    rng = np.random.default_rng(seed)
+    X, W_Q, W_K, W_V = rng.standard_normal((n, 4)), *rng.standard_normal((3, 4, 4))
+    positions = rng.standard_normal((n, 4))
+    permutation = np.roll(np.arange(n), 1)
+    causal = np.tril(np.ones((n, n), bool))
+    plain = ask(subject, GAP, X, W_Q, W_K, W_V, permutation)
+    if not 0 <= plain.number() <= ROUNDING * 10:
+        raise plain.fail(f"the gap is {plain.number():.3g}", "rounding alone: no mask and no positions are given")
+    for what, options in (("with positions", {"positions": positions}), ("under a causal mask", {"mask": causal})):
+        broken = ask(subject, GAP, X, W_Q, W_K, W_V, permutation, **options)
+        if not broken.number() > SEEN:
+            raise broken.fail(f"the gap is {broken.number():.3g}", f"a gap {what}: a slot is not like another any more")
