@@ -1,6 +1,6 @@
 """`attnlab grade` and `attnlab doctor`: what the judge adds to the command.
 
-Exit 0: grading completed, whatever the score; 2: unusable arguments, told before grading starts; 3: the grader's own fault.
+Exit 0: grading completed, whatever the score; 2: unusable arguments, told at the start; 3: the grader's own fault.
 """
 
 from __future__ import annotations

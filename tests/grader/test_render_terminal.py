@@ -1,0 +1,93 @@
+"""The terminal's lines: a step each, the first fault below, the total."""
+
+import io
+
+from rich.console import Console
+
+from grader.render.terminal import print_report
+from harness.check import Fail
+from tests.grader.lab_of_two import (
+    AGREES,
+    BYTES,
+    GREEDY,
+    ROWS,
+    SHIFT,
+    blocked,
+    broken,
+    failed,
+    report_of,
+    stub,
+    wrong_rows,
+)
+
+
+def printed(report, **options) -> str:
+    out = io.StringIO()
+    print_report(report, Console(file=out, width=80, highlight=False, **options))
+    return out.getvalue()
+
+
+def squeezed(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_a_line_a_step_and_the_total(tmp_path):
+    lines = [line.rstrip() for line in printed(report_of(tmp_path)).splitlines()]
+    assert [line[:4] for line in lines if line.startswith("✓")] == ["✓  1", "✓  2"]
+    assert lines[-1] == "100 of 100 points"
+    assert len(lines) == 6  # the title, two steps, the total, and two empty lines
+
+
+def test_first_fault_stands_below_its_step(tmp_path):
+    wrong = failed(ROWS, wrong_rows(), ("softmax-wrong-axis", ""))
+    text = squeezed(printed(report_of(tmp_path, wrong, failed(AGREES, wrong_rows(), ("scale-missing", "")))))
+    assert "Softmax over the queries." in text
+    assert "Scores are not scaled" not in text
+    assert "1 passed, 2 failed" in text
+
+
+def test_a_named_fault_comes_before_an_unnamed_one(tmp_path):
+    text = printed(report_of(tmp_path, failed(ROWS, wrong_rows()), failed(AGREES, wrong_rows(), ("scale-missing", ""))))
+    assert "Scores are not scaled" in text
+
+
+def test_an_unnamed_fault_shows_what_was_seen(tmp_path):
+    text = squeezed(printed(report_of(tmp_path, failed(ROWS, wrong_rows("hidden"), shown=wrong_rows("a row of 2")))))
+    assert "Every row sums to 1. Seen: a row of 2." in text
+
+
+def test_stubs_are_named(tmp_path):
+    text = squeezed(printed(report_of(tmp_path, failed(GREEDY, stub("generate")), blocked(BYTES, GREEDY))))
+    assert "Not written yet: generate(model, prompt, max_new_tokens, use_cache=…)" in text
+
+
+def test_a_provisional_report_says_so_and_why(tmp_path):
+    text = squeezed(printed(report_of(tmp_path, broken(ROWS), failed(SHIFT, wrong_rows()))))
+    assert "No final score. 1 check could not be judged" in text
+    assert "60 points in what was judged." in text
+
+
+def test_piped_it_is_plain_and_no_wider_than_asked(tmp_path):
+    text = printed(report_of(tmp_path, failed(ROWS, Fail("x" * 500), shown=Fail("x" * 500))))
+    assert "\x1b" not in text
+    assert max(len(line) for line in text.splitlines()) <= 80
+
+
+def test_a_terminal_gets_colours_unless_it_asks_for_none(tmp_path, monkeypatch):
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert "\x1b[32m" in printed(report_of(tmp_path), force_terminal=True)
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b[32m" not in printed(report_of(tmp_path), force_terminal=True)
+
+
+def test_a_students_text_is_never_markup(tmp_path):
+    fail = Fail("[red]x[/red] [/nothing]")
+    assert "[red]x[/red] [/nothing]" in squeezed(printed(report_of(tmp_path, failed(ROWS, fail, shown=fail))))
+
+
+def test_a_bar_is_full_only_where_nothing_is_lost(tmp_path):
+    extra = "checks:\n  step2.bytes: {weight: 0.01}\n"
+    text = printed(report_of(tmp_path, failed(BYTES, wrong_rows()), extra=extra))
+    assert "━" * 10 in text.splitlines()[2]
+    assert "━" * 9 + "─" in text.splitlines()[3]
