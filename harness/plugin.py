@@ -18,8 +18,9 @@ from rich.console import Console
 
 from harness import loader, table
 from harness.check import STEPS, Check, CheckResult
-from harness.hints import Hint, Hints
+from harness.hints import Hints
 from harness.local import Held, not_written, public_checks, run_check
+from harness.signs import Hint
 
 
 class Lab:

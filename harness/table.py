@@ -10,8 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.check import STEPS, CheckResult
-from harness.hints import Hint
 from harness.local import not_written
+from harness.signs import Hint
 from harness.values import Array
 
 SHOWN_ENTRIES = 60

@@ -1,0 +1,75 @@
+"""What a hint is, and how two of a submission's own answers are compared to find one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from harness.messages import MESSAGES
+from harness.subject import Asking, Call, Outcome
+from harness.values import Array
+
+
+@dataclass(frozen=True)
+class Hint:
+    """What was seen, and the code of the catalogue that it proves (None where it proves none)."""
+
+    code: str | None
+    seen: str
+
+    def __str__(self) -> str:
+        look = MESSAGES[self.code].look if self.code in MESSAGES else ""
+        return " ".join(text for text in (self.seen, look) if text)
+
+
+def array(outcome: Outcome, shape: tuple[int, ...]) -> Array | None:
+    value = outcome.value
+    if outcome.ok and isinstance(value, np.ndarray) and value.shape == shape and value.dtype.kind in "fb":
+        return value.astype(np.float64) if value.dtype.kind == "f" else value
+    return None
+
+
+def pair(outcome: Outcome, output: tuple[int, ...], weights: tuple[int, ...]) -> tuple[Array, Array] | None:
+    value = outcome.value
+    if not outcome.ok or not isinstance(value, tuple | list) or len(value) != 2:
+        return None
+    first, second = (array(Outcome("value", v), s) for v, s in zip(value, (output, weights), strict=True))
+    return None if first is None or second is None else (first, second)
+
+
+def same(a: Any, b: Any) -> bool:
+    return np.shape(a) == np.shape(b) and bool(np.allclose(a, b, rtol=1e-6, atol=1e-9))
+
+
+def changed(subject: Asking, name: str, *args: Array) -> bool:
+    outcome = subject.ask(Call(name, args, echo=True))[0]
+    return outcome.ok and any(not np.array_equal(a, b) for a, b in zip(args, outcome.echo, strict=True))
+
+
+def numbers(*shapes: tuple[int, ...]) -> list[Array]:
+    rng = np.random.default_rng(7)
+    return [rng.standard_normal(shape) for shape in shapes]
+
+
+def slope(weights: Array, scores: Array) -> float | None:
+    """c where the weights of every row stand to each other as exp(c · score) does, else None."""
+    if not np.isfinite(weights).all() or weights.min() <= 0:
+        return None
+    logs = np.log(weights[:, 1:] / weights[:, :1])
+    apart = scores[:, 1:] - scores[:, :1]
+    slope = float((logs * apart).sum() / (apart * apart).sum())
+    return slope if same(logs, slope * apart) else None
+
+
+def sums(weights: Array) -> Hint | None:
+    """What row sums and column sums say of the axis."""
+    if not np.isfinite(weights).all() or same(weights.sum(-1), np.ones(weights.shape[:-1])):
+        return None
+    rows = f"rows sum to {', '.join(f'{s:.3f}' for s in weights.sum(-1).ravel()[:3])}"
+    if same(weights.sum(-2), np.ones((*weights.shape[:-2], weights.shape[-1]))):
+        return Hint("softmax-wrong-axis", f"The columns sum to 1, the {rows}.")
+    if same(weights.sum(), 1.0):
+        return Hint("softmax-whole-matrix", f"All entries together sum to 1, the {rows}.")
+    return None

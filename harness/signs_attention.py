@@ -1,0 +1,418 @@
+"""Hints on attention.py: softmax, the projections, attention with its mask and scale, the causal mask, positions.
+
+Every function looks at one family, by questions that anybody could ask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from harness.signs import Hint, array, changed, numbers, pair, same, slope, sums
+from harness.subject import Asking, Outcome
+from harness.values import Array
+
+SOFTMAX = "attention.softmax"
+PROJECT = "attention.project"
+SDPA = "attention.scaled_dot_product_attention"
+SELF = "attention.self_attention"
+MASK = np.array([[1, 0, 1, 0, 0], [0, 1, 1, 0, 1], [1, 1, 0, 0, 1]], bool)
+LOPSIDED = np.array([[1, 1, 0, 0], [0, 1, 1, 0], [0, 1, 0, 1], [1, 1, 1, 1]], bool)  # not its own transpose
+
+# -- softmax ----------------------------------------------------------------------------------------------------------
+
+
+def _softmax(subject: Asking) -> Iterator[Hint]:
+    x, cube = numbers((3, 5), (2, 3, 4))
+    outcome = subject.call(SOFTMAX, x)
+    weights = array(outcome, x.shape)
+    if changed(subject, SOFTMAX, x):
+        yield Hint("input-mutated", "The array passed in is not the same after the call.")
+    if weights is None:
+        yield from _without_keepdims(subject)
+        return
+    if same(weights, x):
+        yield Hint("softmax-not-applied", "What comes back is the input.")
+        return
+    if not same(weights.sum(-1), np.ones(3)):
+        hint = sums(weights) or _unnormalised(weights, x)
+        yield from [hint] if hint else []
+        return
+    yield from _sharpness(weights, slope(weights, x))
+    deep = array(subject.call(SOFTMAX, cube), cube.shape)
+    if deep is not None and not same(deep.sum(-1), np.ones((2, 3))) and same(deep.sum(1), np.ones((2, 4))):
+        yield Hint(
+            "softmax-positional-axis", "In two dimensions rows sum to 1; in three, axis 1 does and the last does not."
+        )
+    other = array(subject.call(SOFTMAX, x, axis=0), x.shape)
+    if other is not None and same(other, weights):
+        yield Hint("softmax-ignores-axis", "axis=0 and axis=-1 give the same result.")
+    yield from _stability(subject)
+
+
+def _sharpness(weights: Array, factor: float | None) -> Iterator[Hint]:
+    if np.isin(weights, (0.0, 1.0)).all():
+        yield Hint("softmax-argmax", "Every row is a single 1 and zeros, for scores that are close to each other.")
+    for base in (2, 10):
+        if factor is not None and same(factor, math.log(base)):
+            yield Hint("softmax-wrong-base", f"Scores 1 apart get weights whose ratio is {base}, not e.")
+
+
+def _unnormalised(weights: Array, x: Array) -> Hint | None:
+    if slope(weights, x) is None or not same(slope(weights, x), 1.0):
+        return None
+    sums = weights.sum(-1)
+    if same(weights, np.exp(x)) or same(weights.max(-1), np.ones(3)) or same(weights, np.exp(x - x.max())):
+        return Hint("softmax-unnormalised", f"The exponentials come back undivided: row 0 sums to {sums[0]:.3f}.")
+    for exponentials in (np.exp(x - x.max(-1, keepdims=True)), np.exp(x)):
+        added = exponentials.sum(-1) * (1 / sums - 1)
+        if added[0] > 0 and same(added, np.full(3, added[0])):
+            return Hint("softmax-epsilon", f"Row sums are off 1 as if {added[0]:.3g} were added to each divisor.")
+    return None
+
+
+def _without_keepdims(subject: Asking) -> Iterator[Hint]:
+    (x,) = numbers((3, 3))
+    weights = array(subject.call(SOFTMAX, x), x.shape)
+    for shifted in (x - x.max(-1, keepdims=True), x - x.max(-1), x):
+        powers = np.exp(shifted)
+        if weights is not None and same(weights, powers / powers.sum(-1)):
+            yield Hint(
+                "softmax-missing-keepdims", "A square table works, another fails: row i is divided by other rows' sums."
+            )
+            return
+
+
+def _stability(subject: Asking) -> Iterator[Hint]:
+    def bad(*rows: tuple[float, float]) -> Array | None:
+        """Which rows come back without being finite."""
+        x = np.array(rows)
+        outcome = subject.call(SOFTMAX, x)
+        if outcome.kind == "raised" and outcome.type.endswith("OverflowError"):
+            return np.ones(len(x), bool)
+        weights = array(outcome, x.shape)
+        return None if weights is None else np.asarray(~np.isfinite(weights).all(-1))
+
+    for row in ((1000.0, 1001.0), (0.0, 2000.0)):
+        found = bad(row)
+        if found is not None and found.any():
+            yield Hint("softmax-overflow", f"softmax([{row[0]:g}, {row[1]:g}]) is not finite.")
+            return
+    found = bad((-3000.0, -2999.0))
+    if found is not None and found.any():
+        yield Hint("softmax-clamped-max", "softmax([-3000, -2999]) is not finite, and large positive scores are fine.")
+        return
+    x = np.array([[0.0, 0.0], [5.0, 0.0]])
+    weights = array(subject.call(SOFTMAX, x), x.shape)
+    if weights is not None and weights.min() > 0 and same(math.log(weights[0, 1] / weights[0, 0]), 5.0):
+        yield Hint(
+            "softmax-max-wrong-axis", "Two equal scores in a row get unequal weights, by what stands in another row."
+        )
+        return
+    found = bad((0.0, 1.0), (3000.0, 3001.0))
+    if found is not None and found.tolist() == [True, False]:
+        yield Hint("softmax-global-max", "A row at 0 and 1 is not finite once another row stands at 3000.")
+
+
+# -- projections ------------------------------------------------------------------------------------------------------
+
+
+def _project(subject: Asking) -> Iterator[Hint]:
+    X, W_Q, W_K, W_V = numbers((4, 6), (6, 6), (6, 6), (6, 6))
+    outcome = subject.call(PROJECT, X, W_Q, W_K, W_V)
+    if not outcome.ok or not isinstance(outcome.value, tuple | list) or len(outcome.value) != 3:
+        return
+    Q, K, V = outcome.value
+    if same(Q, X @ W_Q.T) or same(K, X @ W_K.T) or same(V, X @ W_V.T):
+        yield Hint("projection-transposed", "The projection is X·Wᵀ: seen with square matrices.")
+    if same(K, X @ W_V) and same(V, X @ W_K):
+        yield Hint("values-swapped", "K comes from W_V and V from W_K.")
+    if same(Q, X @ W_K) and same(K, X @ W_Q):
+        yield Hint("scores-transposed", "Q comes from W_K and K from W_Q.")
+    if same(V, X):
+        yield Hint("values-unprojected", "V is X itself.")
+
+
+# -- attention --------------------------------------------------------------------------------------------------------
+
+
+def _sdpa(subject: Asking) -> Iterator[Hint]:
+    n, m, d_k, d_v = 3, 5, 6, 2
+    Q, K, V = numbers((n, d_k), (m, d_k), (m, d_v))
+    outcome = subject.call(SDPA, Q, K, V)
+    yield from _form(outcome, (n, d_v), (n, m))
+    if changed(subject, SDPA, Q, K, V):
+        yield Hint("input-mutated", "Q, K or V is not the same after the call.")
+    found = pair(outcome, (n, d_v), (n, m))
+    if found is None:
+        yield from _square(subject)
+        return
+    output, weights = found
+    again = pair(subject.call(SDPA, Q, K, V), (n, d_v), (n, m))
+    if again is not None and not same(again[1], weights):
+        yield Hint("not-deterministic", "The same call twice gives two results.")
+        return
+    scores = Q @ K.T
+    hint = sums(weights)
+    if hint:
+        yield hint
+    factor = slope(weights, scores)
+    yield from _scale(weights, factor, scores, {"n": n, "m": m, "d_v": d_v}, d_k)
+    if hint is None:
+        yield from _square(subject)
+    if same(output, weights @ V / math.sqrt(d_k)):
+        yield Hint("scale-after-softmax", "The output is weights @ V divided by sqrt(d_k).")
+    elif not same(output, weights @ V) and ((output > V.max(0)) | (output < V.min(0))).any():
+        yield Hint(None, "An output lies outside the range of the values: it is no weighted average of them.")
+    yield from _explicit_scale(subject, Q, K, V, weights, factor)
+    yield from _overflow(subject)
+    if hint is None:
+        yield from _mask(subject, Q, K, V, weights, factor)
+        yield from _batch(subject)
+
+
+def _form(outcome: Outcome, output: tuple[int, ...], weights: tuple[int, ...]) -> Iterator[Hint]:
+    if array(outcome, output) is not None:
+        yield Hint("weights-missing", "One array comes back: the output, without the weights.")
+    if pair(outcome, weights, output) is not None:
+        yield Hint("output-order", "The weights come first and the output second.")
+
+
+def _scale(weights: Array, factor: float | None, scores: Array, others: dict[str, int], d_k: int) -> Iterator[Hint]:
+    """What the scores were multiplied by, read from the ratios of weights."""
+    if np.isin(weights, (0.0, 1.0)).all() and same(weights.sum(-1), np.ones(len(weights))):
+        yield Hint("softmax-argmax", "Every row of the weights is a single 1 and zeros.")
+    ratio = weights / scores
+    if same(ratio, np.full_like(ratio, ratio[0, 0])) and ratio[0, 0] > 0:
+        yield Hint("softmax-not-applied", "The weights are the scores themselves, negative ones too.")
+    if factor is None:
+        return
+    root = math.sqrt(d_k)
+    says = f"Two keys' weights say that scores were multiplied by {factor:.4g}, where 1/sqrt(d_k) is {1 / root:.4g}"
+    totals = weights.sum(-1)
+    if same(factor, 1.0) and same(totals, np.full_like(totals, 1 / root)):
+        yield Hint("scale-after-softmax", f"Every row totals to {totals[0]:.4g}, which is 1/sqrt(d_k).")
+    elif same(factor, 1.0):
+        yield Hint("scale-missing", f"{says}: the raw scores.")
+    elif same(factor, 1 / d_k):
+        yield Hint("scale-by-dk", f"{says}: it is 1/d_k.")
+    elif same(factor, root):
+        yield Hint("scale-inverted", f"{says}: it is sqrt(d_k).")
+    else:
+        for name, size in others.items():
+            if same(factor, 1 / math.sqrt(size)):
+                yield Hint("scale-by-wrong-width", f"{says}: it is 1/sqrt({name}).")
+
+
+def _square(subject: Asking) -> Iterator[Hint]:
+    """What shows where all tables are square: transposes, and other matrices in the place of V."""
+    Q, K, V = numbers((6, 6), (6, 6), (6, 6))
+    found = pair(subject.call(SDPA, Q, K, V), (6, 6), (6, 6))
+    if found is None:
+        return
+    output, weights = found
+    scores = Q @ K.T
+    if slope(weights, scores) is None and slope(weights, scores.T) is not None:
+        yield Hint("scores-transposed", "On a square table the weight of i on j follows the score of j with i.")
+    yield from _averaged(output, weights, V, {"K": K, "Q": Q})
+
+
+def _averaged(output: Array, weights: Array, V: Array, others: dict[str, Array]) -> Iterator[Hint]:
+    if same(output, weights @ V):
+        return
+    if same(output, weights.T @ V):
+        yield Hint("weights-transposed", "The output is the transposed weights times V.")
+    for name, matrix in others.items():
+        if same(output, weights @ matrix):
+            yield Hint("values-swapped", f"The output is weights @ {name}, not weights @ V.")
+
+
+def _explicit_scale(subject: Asking, Q: Array, K: Array, V: Array, free: Array, factor: float | None) -> Iterator[Hint]:
+    found = pair(subject.call(SDPA, Q, K, V, scale=0.3), (len(Q), V.shape[1]), (len(Q), len(K)))
+    given = None if found is None else slope(found[1], Q @ K.T)
+    if found is None or given is None or factor is None or same(given, 0.3):
+        return
+    if same(found[1], free):
+        yield Hint("scale-ignored", "scale=0.3 gives the same weights as no scale.")
+    elif same(given, 0.3 * factor):
+        yield Hint("scale-compounded", f"scale=0.3 multiplies the scores by {given:.4g}: the default comes on top.")
+
+
+def _overflow(subject: Asking) -> Iterator[Hint]:
+    """One query and two keys, so that any maximum but the row's own is that of the row as well."""
+    Q, K, V = np.array([[2000.0]]), np.array([[0.0], [1.0]]), np.array([[1.0], [2.0]])
+    outcome = subject.call(SDPA, Q, K, V)
+    found = pair(outcome, (1, 1), (1, 2))
+    overflowed = outcome.kind == "raised" and outcome.type.endswith("OverflowError")
+    if overflowed or (found is not None and not np.isfinite(found[1]).all()):
+        yield Hint("softmax-overflow", "For scores 0 and 2000 the weights are not finite.")
+
+
+def _mask(subject: Asking, Q: Array, K: Array, V: Array, free: Array, factor: float | None) -> Iterator[Hint]:
+    shapes = (len(Q), V.shape[1]), (len(Q), len(K))
+    outcome = subject.call(SDPA, Q, K, V, mask=MASK)
+    if outcome.kind == "raised" and "truth value of an array" in outcome.text:
+        yield Hint("mask-not-broadcast", "The mask is asked for one truth value (`if mask:`), and an array has none.")
+        return
+    yield from _turned_mask(subject)
+    found = pair(outcome, *shapes)
+    if found is None:
+        return
+    weights = found[1]
+    hidden = ~MASK
+    if same(weights, free):
+        yield Hint("mask-ignored", "With and without a mask the weights are the same.")
+        return
+    if not weights[MASK].any() and (weights[hidden] > 0).all():
+        yield Hint("mask-inverted", "Weights are 0 exactly where the mask is True.")
+        return
+    if not weights[hidden].any():
+        if same(weights[MASK], free[MASK]):
+            yield Hint(
+                "mask-after-softmax", f"Visible weights are those without a mask: row 0 sums to {weights[0].sum():.3f}."
+            )
+        yield from _more_masks(subject, Q, K, V)
+    elif factor is not None and weights.min() > 0:
+        if same(_hidden_against_visible(weights), _hidden_against_visible(free) - 1.0):
+            yield Hint(
+                "mask-added", "A hidden score is only 1 lower than without a mask: the mask was added to the scores."
+            )
+        elif slope(weights, np.where(MASK, Q @ K.T, 0.0)) is not None:
+            yield Hint("mask-multiplied", "Hidden keys weigh as much as a score of 0 does.")
+
+
+def _turned_mask(subject: Asking) -> Iterator[Hint]:
+    found = pair(subject.call(SDPA, *numbers((4, 6), (4, 6), (4, 3)), mask=LOPSIDED), (4, 3), (4, 4))
+    if found is not None and np.array_equal(found[1] > 0, LOPSIDED.T):
+        yield Hint("mask-transposed", "Weights are above 0 exactly where the transposed mask is True.")
+
+
+def _hidden_against_visible(weights: Array) -> Array:
+    """For every row: log of the first hidden weight over the first visible one."""
+    rows = np.arange(len(weights))
+    return np.asarray(np.log(weights[rows, MASK.argmin(1)] / weights[rows, MASK.argmax(1)]))
+
+
+def _more_masks(subject: Asking, Q: Array, K: Array, V: Array) -> Iterator[Hint]:
+    for mask in (MASK[:1], MASK[0]):
+        if subject.call(SDPA, Q, K, V, mask=mask).kind == "raised":
+            yield Hint(
+                "mask-not-broadcast", f"A mask of shape {mask.shape} raises, one of shape {MASK.shape} does not."
+            )
+            break
+    low = np.array([[1000.0]]), np.array([[-1000.0], [-1000.0]]), np.array([[1.0], [2.0]])
+    found = pair(subject.call(SDPA, *low, mask=np.array([[True, False]])), (1, 1), (1, 2))
+    if found is not None and found[1][0, 1] > 0:
+        yield Hint("mask-finite-fill", f"Among scores of -1e6 a hidden key gets the weight {found[1][0, 1]:.3g}.")
+
+
+def _batch(subject: Asking) -> Iterator[Hint]:
+    """A batch of two against its items, asked one by one."""
+    Q, K, V = numbers((2, 3, 6), (2, 5, 6), (2, 5, 2))
+    outcome = subject.call(SDPA, Q, K, V)
+    if outcome.kind == "raised":
+        yield Hint("batch-unsupported", f"A batch raises {outcome.type.split('.')[-1]}, each of its items does not.")
+        return
+    found = pair(outcome, (2, 3, 2), (2, 3, 5))
+    if found is None:
+        return
+    weights = found[1]
+
+    def item(i: int, j: int) -> Array | None:
+        alone = pair(subject.call(SDPA, Q[i], K[j], V[j]), (3, 2), (3, 5))
+        return None if alone is None else alone[1]
+
+    if same(weights[0], item(0, 0)) and same(weights[1], item(1, 1)):
+        return
+    if same(weights.sum(1), np.ones((2, 5))):
+        yield Hint("softmax-positional-axis", "In a batch axis 1 of the weights sums to 1, not the last axis.")
+    elif same(weights[0], item(0, 1)) or same(weights[1], item(1, 0)):
+        yield Hint("batch-mixed", "An item of a batch gets the weights that another item's keys would give.")
+    else:
+        yield Hint("batch-unsupported", "An item of a batch gets other weights than it gets alone.")
+
+
+def _self_attention(subject: Asking) -> Iterator[Hint]:
+    X, W_Q, W_K, W_V = numbers((4, 6), (6, 6), (6, 6), (6, 6))
+    outcome = subject.call(SELF, X, W_Q, W_K, W_V)
+    yield from _form(outcome, (4, 6), (4, 4))
+    if changed(subject, SELF, X, W_Q, W_K, W_V):
+        yield Hint("input-mutated", "X or a matrix is not the same after the call.")
+    found = pair(outcome, (4, 6), (4, 4))
+    if found is None:
+        return
+    output, weights = found
+    hint = sums(weights)
+    if hint:
+        yield hint
+    elif slope(weights, (X @ W_Q) @ (X @ W_K).T) is None:
+        if slope(weights, (X @ W_K) @ (X @ W_Q).T) is not None:
+            yield Hint("scores-transposed", "The weight of i on j follows the score of j with i.")
+        elif slope(weights, (X @ W_Q.T) @ (X @ W_K.T).T) is not None:
+            yield Hint("projection-transposed", "The weights are those of X·Wᵀ: seen with square matrices.")
+    if not same(output, weights @ X @ W_V):
+        if same(output, weights @ X):
+            yield Hint("values-unprojected", "The output is weights @ X.")
+        elif same(output, weights @ X @ W_V.T):
+            yield Hint("projection-transposed", "The output averages X·W_Vᵀ.")
+        else:
+            yield from _averaged(output, weights, X @ W_V, {"(X @ W_K)": X @ W_K, "(X @ W_Q)": X @ W_Q})
+    masked = pair(subject.call(SELF, X, W_Q, W_K, W_V, mask=LOPSIDED), (4, 6), (4, 4))
+    if masked is not None and same(masked[1], weights):
+        yield Hint("mask-ignored", "With and without a mask the weights are the same.")
+
+
+# -- masks and positions ----------------------------------------------------------------------------------------------
+
+
+def _causal_mask(subject: Asking) -> Iterator[Hint]:
+    square = array(subject.call("attention.causal_mask", 4), (4, 4))
+    if square is None:
+        return
+    visible = square.astype(bool)
+    below, above = np.tri(4, k=-1, dtype=bool), ~np.tri(4, dtype=bool)
+    if np.array_equal(visible, np.tri(4, dtype=bool)):
+        short = array(subject.call("attention.causal_mask", 2, n_keys=4), (2, 4))
+        if short is not None and np.array_equal(short.astype(bool), np.tri(2, 4, dtype=bool)):
+            yield Hint(
+                "causal-mask-upper-left", "causal_mask(2, 4) lets two queries see as if they were the first two."
+            )
+    elif np.array_equal(visible, below):
+        yield Hint("causal-mask-strict", "causal_mask(4) is False on the diagonal.")
+    elif np.array_equal(visible, above) or np.array_equal(visible, ~below):
+        yield Hint("causal-mask-inverted", "causal_mask(4) is True above the diagonal and False below.")
+    elif visible[~above].all() and visible[0, 1] and not visible.all():
+        yield Hint("causal-mask-lookahead", "causal_mask(4) lets the first query see the second key.")
+
+
+def _positions(subject: Asking) -> Iterator[Hint]:
+    table = array(subject.call("attention.sinusoidal_positions", 3, 8), (3, 8))
+    if table is None or not np.isfinite(table).all():
+        return
+    first, second = table[0], table[1]
+    if same(first, [0, 0, 0, 0, 1, 1, 1, 1]):
+        yield Hint("positions-halves", "At position 0 the first half of the columns is 0 and the second is 1.")
+    elif same(first, [1, 0] * 4):
+        yield Hint("positions-sin-cos-swapped", "At position 0 the even columns are 1: they hold cosines.")
+    elif same(first[:2], [math.sin(1), math.cos(1)]):
+        yield Hint("positions-from-one", "The first row holds sin(1) and cos(1): it is position 1.")
+    elif same(first, [0, 1] * 4):
+        turn = np.arctan2(second[0::2], second[1::2])
+        if not same(second[0::2] ** 2 + second[1::2] ** 2, np.ones(4)):
+            yield Hint("positions-wrong-frequency", "A sine and its cosine beside it have different frequencies.")
+        elif not same(turn[1], 0.1):
+            yield Hint(
+                "positions-wrong-frequency", f"At d = 8 the second pair turns by {turn[1]:.4g} a position, not by 1/10."
+            )
+
+
+FAMILIES = {
+    "softmax": _softmax,
+    "project": _project,
+    "sdpa": _sdpa,
+    "self_attention": _self_attention,
+    "causal_mask": _causal_mask,
+    "positions": _positions,
+}
