@@ -17,7 +17,7 @@ from reference import attention, bounds
 @check(
     "step4.positions.agrees",
     cases=st.tuples(st.integers(1, 60), EVEN | st.sampled_from((32, 64))),
-    examples=15,
+    examples=12,
     functions=POSITIONS,
     families="positions",
 )

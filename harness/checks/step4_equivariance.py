@@ -51,7 +51,7 @@ def _order(case: Tokens) -> Array:
 @check(
     "step4.equivariance.shuffle",
     cases=tokens(least=3),
-    examples=12,
+    examples=8,
     functions=SELF,
     families="self_attention",
     public=True,
@@ -70,7 +70,7 @@ def shuffled_tokens_give_shuffled_outputs(subject: Subject, case: Tokens) -> Non
 @check(
     "step4.equivariance.positions-break-it",
     cases=tokens(least=4),
-    examples=8,
+    examples=5,
     functions=(SELF, POSITIONS),
     families=("positions", "self_attention"),
     public=True,
@@ -90,7 +90,7 @@ def positions_break_the_equivariance(subject: Subject, case: Tokens) -> None:
 @check(
     "step4.equivariance.causal-mask-breaks-it",
     cases=tokens(least=4),
-    examples=8,
+    examples=5,
     functions=SELF,
     families="self_attention",
     about=("mask-ignored",),
@@ -123,7 +123,7 @@ def the_chapters_shuffle_test(subject: Subject) -> None:
         raise table.fail(f"with 0.3 times these positions added the gap is {gap:.4f}", "0.3289", got=positions)
 
 
-@of_positions("step4.positions.first-row", cases=EVEN, examples=6, about=("positions-from-one", "positions-halves"))
+@of_positions("step4.positions.first-row", cases=EVEN, examples=4, about=("positions-from-one", "positions-halves"))
 def the_first_position_is_zero(subject: Subject, case: int) -> None:
     """Position 0 is sin 0 = 0 in the even columns and cos 0 = 1 in the odd ones."""
     asked = ask(subject, POSITIONS, 3, case)
@@ -137,7 +137,7 @@ def the_first_position_is_zero(subject: Subject, case: int) -> None:
 @of_positions(
     "step4.positions.pairs-of-length-one",
     cases=LENGTH_AND_WIDTH,
-    examples=8,
+    examples=6,
     about=("positions-halves", "positions-wrong-frequency"),
 )
 def sine_and_cosine_of_one_angle(subject: Subject, case: tuple[int, int]) -> None:
@@ -153,7 +153,7 @@ def sine_and_cosine_of_one_angle(subject: Subject, case: tuple[int, int]) -> Non
 @of_positions(
     "step4.positions.offsets",
     cases=LENGTH_AND_WIDTH,
-    examples=8,
+    examples=6,
     about=("positions-wrong-frequency",),
     stands_on="step4.positions.pairs-of-length-one",
 )

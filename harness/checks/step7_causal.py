@@ -45,7 +45,7 @@ def _sees_up_to(asked: Asked, mask: Array, first: int) -> None:
 @of_mask(
     "step7.mask.square",
     cases=st.integers(2, 9),
-    examples=6,
+    examples=5,
     about=("causal-mask-strict", "causal-mask-lookahead", "causal-mask-inverted"),
 )
 def each_token_sees_itself_and_earlier_ones(subject: Subject, case: int) -> None:
@@ -57,7 +57,7 @@ def each_token_sees_itself_and_earlier_ones(subject: Subject, case: int) -> None
 @of_mask(
     "step7.mask.more-keys-than-queries",
     cases=st.tuples(st.integers(1, 5), st.integers(1, 5)),
-    examples=8,
+    examples=6,
     about=("causal-mask-upper-left", "causal-mask-strict", "causal-mask-lookahead"),
 )
 def the_queries_are_the_last_positions(subject: Subject, case: tuple[int, int]) -> None:
@@ -67,7 +67,7 @@ def the_queries_are_the_last_positions(subject: Subject, case: tuple[int, int]) 
     _sees_up_to(asked, mask, more)
 
 
-@of_mask("step7.mask.default-n-keys", cases=st.integers(1, 7), examples=5, stands_on=MASK_IS_RIGHT)
+@of_mask("step7.mask.default-n-keys", cases=st.integers(1, 7), examples=3, stands_on=MASK_IS_RIGHT)
 def n_keys_defaults_to_n_queries(subject: Subject, case: int) -> None:
     """causal_mask(n), causal_mask(n, n_keys=None) and causal_mask(n, n_keys=n) are the same."""
     _, mask = causal(subject, case)
@@ -80,7 +80,7 @@ def n_keys_defaults_to_n_queries(subject: Subject, case: int) -> None:
 @of_mask(
     "step7.mask.boolean",
     cases=st.tuples(st.integers(1, 5), st.integers(0, 4)),
-    examples=4,
+    examples=3,
     stands_on=MASK_IS_RIGHT,
     about=("wrong-dtype",),
 )
@@ -90,7 +90,7 @@ def the_mask_is_boolean(subject: Subject, case: tuple[int, int]) -> None:
     ask(subject, CAUSAL, n, n_keys=n + more).array((n, n + more), like=bool)
 
 
-@of_attention("step7.causal.append-a-token", cases=tokens(least=3), examples=10)
+@of_attention("step7.causal.append-a-token", cases=tokens(least=3), examples=6)
 def appending_a_token_changes_nothing_before(subject: Subject, case: Tokens) -> None:
     """Under causal_mask, appending a token leaves the outputs of the tokens before it unchanged."""
     X, *W = case.x_and_weights()
@@ -102,7 +102,7 @@ def appending_a_token_changes_nothing_before(subject: Subject, case: Tokens) -> 
         raise asked.fail(f"the outputs of the first {case.n - 1} tokens move by {gap:.3g}", "no change", got=long)
 
 
-@of_attention("step7.causal.change-a-token", cases=tokens(least=4), examples=10)
+@of_attention("step7.causal.change-a-token", cases=tokens(least=4), examples=6)
 def changing_a_token_changes_only_what_follows(subject: Subject, case: Tokens) -> None:
     """Under causal_mask, changing a token leaves the outputs before it unchanged, and moves its own and the last."""
     X, *W = case.x_and_weights()
@@ -121,7 +121,7 @@ def changing_a_token_changes_only_what_follows(subject: Subject, case: Tokens) -
             )
 
 
-@of_attention("step7.causal.first-token-alone", cases=tokens((), (2,)), examples=8)
+@of_attention("step7.causal.first-token-alone", cases=tokens(), examples=5)
 def the_first_token_attends_to_itself(subject: Subject, case: Tokens) -> None:
     """Under causal_mask the first token sees itself alone, the last sees all, and later keys get exactly 0."""
     asked, _, weights = self_attend(subject, *case.x_and_weights(), mask=causal(subject, case.n)[1])
@@ -136,8 +136,8 @@ def the_first_token_attends_to_itself(subject: Subject, case: Tokens) -> None:
 
 @check(
     "step7.causal.last-queries-alone",
-    cases=unequal_heads((), (2,)),
-    examples=10,
+    cases=unequal_heads(),
+    examples=6,
     functions=(SDPA, CAUSAL),
     families=("causal_mask", "sdpa"),
     about=("causal-mask-upper-left",),
