@@ -1,0 +1,68 @@
+"""causal_mask(n_queries, n_keys): where the diagonal lies, and which side of it is True."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reference.variants.space import Answer, Option, Probe, Space, Variant, attempt, decision
+
+SPACE: Space = (
+    decision(
+        "True",
+        Option("where hidden", "causal-mask-inverted"),
+        Option("on and above the diagonal", "causal-mask-inverted"),
+    ),
+    decision("aligned to", Option("the first positions", "causal-mask-upper-left")),
+    decision(
+        "diagonal",
+        Option("one to the left", "causal-mask-strict"),
+        Option("two to the left", "causal-mask-strict", common=False),
+        Option("one to the right", "causal-mask-lookahead"),
+        Option("two to the right", "causal-mask-lookahead", common=False),
+        Option("beyond the last key", "causal-mask-lookahead"),
+    ),
+)
+SHIFTS = {"one to the left": -1, "two to the left": -2, "one to the right": 1, "two to the right": 2}
+
+
+def predict(v: Variant, probe: Probe) -> Answer:
+    """What `causal_mask` of the variant answers."""
+    return attempt(_causal_mask, v, *probe.args, **probe.kwargs)
+
+
+def _causal_mask(v: Variant, n_queries: int, n_keys: int | None = None) -> NDArray[np.bool_]:
+    n_keys = n_queries if n_keys is None else n_keys
+    # with a diagonal at k, query i sees the keys j <= i + k
+    k = n_keys - n_queries
+    if k and v.pick("aligned to") == "the first positions":
+        k = 0
+    diagonal = v.pick("diagonal")
+    k += n_keys if diagonal == "beyond the last key" else SHIFTS.get(diagonal, 0)
+    side = v.pick("True")
+    if side == "on and above the diagonal":
+        return np.triu(np.ones((n_queries, n_keys), bool), k)
+    lower = np.tri(n_queries, n_keys, k, dtype=bool)
+    return ~lower if side == "where hidden" else lower
+
+
+def probes(seed: int) -> tuple[Probe, ...]:
+    """Square tables, and more keys than queries. All the same for every seed: sizes alone cannot be drawn better."""
+    del seed
+
+    def probe(name: str, *args: Any, **kwargs: Any) -> Probe:
+        return Probe(name, "attention.causal_mask", args, kwargs)
+
+    return (
+        probe("four queries", 4),
+        probe("three queries, six keys", 3, n_keys=6),
+        probe("five queries, five keys", 5, n_keys=5),
+        probe("one query", 1),
+        probe("one query, five keys", 1, n_keys=5),
+        probe("four queries, five keys", 4, n_keys=5),
+    )
+
+
+PROBES = probes(0)
