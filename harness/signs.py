@@ -19,9 +19,10 @@ class Hint:
     code: str | None
     seen: str
 
-    def __str__(self) -> str:
-        look = MESSAGES[self.code].look if self.code in MESSAGES else ""
-        return " ".join(text for text in (self.seen, look) if text)
+    @property
+    def look(self) -> str:
+        """Where to look, in the catalogue's words."""
+        return MESSAGES[self.code].look if self.code in MESSAGES else ""
 
 
 def array(outcome: Outcome, shape: tuple[int, ...]) -> Array | None:

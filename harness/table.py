@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -10,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.check import STEPS, CheckResult
+from harness.contract import FUNCTIONS
 from harness.local import not_written
 from harness.signs import Hint
 from harness.values import Array
@@ -57,7 +59,7 @@ def _below(results: list[CheckResult], hint: Hint | None) -> list[Text]:
     stub = not_written(failed[0])
     lines = [Text(stub or failed[0].check.title, "dim")]
     if hint is not None:
-        lines.append(Text(f"Hint: {hint}", "italic"))
+        lines.append(Text(f"Hint: {hint.seen}", "italic"))
     return lines
 
 
@@ -72,18 +74,27 @@ def failure_text(result: CheckResult, hint: Hint | None = None) -> str:
     lines = [result.check.title, ""]
     if failure.call:
         lines += [f">   {failure.call}", ""]
-    lines.append(f"E   came:    {failure.seen}")
-    if failure.expected:
-        lines.append(f"E   should:  {failure.expected}")
+    said = {"came": failure.seen, "should": failure.expected}
     if hint is not None:
-        lines.append(f"E   hint:    {hint}")
+        said |= {"hint": hint.seen, "look": hint.look}
+    for name, text in said.items():
+        if text:
+            lines += textwrap.wrap(text, 100, initial_indent=f"E   {name + ':':<9}", subsequent_indent="E" + 12 * " ")
+    names = _parameters(failure.call)
     for name, value in failure.inputs.items():
-        lines += _drawn(name, value)
+        lines += _drawn(names.get(name, name), value)
     if failure.got is not None:
         lines += _drawn("came back", failure.got)
-    for frame in failure.frames:
-        lines.append(f"{frame.file}:{frame.line}: {frame.text}")
+    if len(failure.frames) > 1:
+        lines += ["", *(f"{frame.file}:{frame.line}: {frame.text}" for frame in failure.frames)]
     return "\n".join(lines)
+
+
+def _parameters(call: str) -> dict[str, str]:
+    """The contract's names of a call's arguments, which a failure knows by number."""
+    name = call.split("(")[0]
+    function = next((f for f in FUNCTIONS.values() if f.name == name), None)
+    return {f"argument {i}": p for i, p in enumerate(function.required, 1)} if function else {}
 
 
 def _drawn(name: str, value: Any) -> list[str]:
