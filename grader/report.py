@@ -248,7 +248,7 @@ def _summary(judged: Sequence[Judged], checks: Sequence[CheckReport], known: Map
 
 
 def _unwritten(judged: Sequence[Judged], known: Mapping[str, Judged]) -> list[str]:
-    """Signatures of the functions that these checks wait for: called and not written, or behind such a check."""
+    """Names of the functions that these checks wait for: called and not written, or behind such a check."""
     works = {f for j in judged if j.result.status == "passed" for f in j.check.functions}
     names: dict[str, None] = {}
     for j in judged:
@@ -257,7 +257,7 @@ def _unwritten(judged: Sequence[Judged], known: Mapping[str, Judged]) -> list[st
             names |= dict.fromkeys([called] if called else [])
         elif j.result.status == "blocked" and _not_written(_root(j, known)):
             names |= dict.fromkeys(f for f in j.check.functions if f not in works)
-    return [contract.FUNCTIONS[name].signature for name in names if name in contract.FUNCTIONS]
+    return [contract.FUNCTIONS[name].name for name in names if name in contract.FUNCTIONS]
 
 
 def _root(judged: Judged, known: Mapping[str, Judged]) -> Judged:
@@ -331,7 +331,7 @@ def _diagnosis(code: str, proof: str, judged: Judged, evidence: Evidence | None,
     elif code in LIMITS:
         says = f"{says} {_limit(code, judged, rubric.limits)}"
     elif evidence and code in _FOUND:
-        says = evidence.seen
+        says = _sentence(evidence.seen)
     elif evidence and code in _SEEN:
         wanted = f"; expected: {evidence.expected}" if evidence.expected and code != "raised" else ""
         says = f"{says} {_sentence(evidence.seen + wanted)}"

@@ -745,7 +745,7 @@ _SUBMISSION = {
     "file-missing": Message(
         "A file is missing",
         "A file that the lab asks for is not there.",
-        "The file's name and the folder that was handed in.",
+        "The file's name, and the folder that was handed in. make_report.py makes what belongs in report/.",
         "7.9",
     ),
     "name-missing": Message(

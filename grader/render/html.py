@@ -6,13 +6,14 @@ It is a student's page: checks that are not visible to students, and what is for
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 import jinja2
 
 from grader.render.files import write_atomically
-from grader.report import CheckReport, Report, StepReport, Table
+from grader.report import UNRECOGNISED, CheckReport, Report, StepReport, Table
 
 
 def to_html(report: Report) -> str:
@@ -21,7 +22,13 @@ def to_html(report: Report) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"points": points, "share": share, "tints": tints, "sentence": sentence}
-    environment.globals |= {"shown": shown, "hidden": hidden, "is_told": is_told, "says_more": says_more}
+    environment.globals |= {
+        "shown": shown,
+        "hidden": hidden,
+        "told_once": told_once,
+        "is_told": is_told,
+        "says_more": says_more,
+    }
     return environment.from_string(text).render(report=report)
 
 
@@ -37,6 +44,21 @@ def shown(step: StepReport, status: str) -> list[CheckReport]:
 
 def hidden(step: StepReport) -> int:
     return sum(c.visibility != "visible" for c in step.checks)
+
+
+def told_once(checks: list[CheckReport]) -> tuple[list[CheckReport], list[CheckReport]]:
+    """The checks that show a fault for the first time, without the faults told before, and those that show none anew."""
+    told: set[tuple[str, str]] = set()
+    news, again = [], []
+    for check in checks:
+        fresh = [d for d in check.faults if d.code == UNRECOGNISED or (d.code, d.message) not in told]
+        told |= {(d.code, d.message) for d in fresh}
+        if fresh or not check.faults:
+            notes = [d for d in check.diagnoses if d.note]
+            news.append(replace(check, diagnoses=(*fresh, *notes)))
+        else:
+            again.append(check)
+    return news, again
 
 
 def is_told(check: CheckReport) -> bool:

@@ -56,10 +56,10 @@ def _beneath(step: StepReport) -> list[RenderableType]:
     """What there is to say of a step: what to write, the first fault, and what cost nothing."""
     if step.status == "passed":
         return []
+    first = first_fault(step)
     if step.summary.startswith("Not written yet"):
-        lines = [Text(f"{step.summary}.")]
+        lines = [Text(f"{step.summary}.")] + ([Text(first[1].look, style="dim")] if first else [])
     else:
-        first = first_fault(step)
         lines = [*_told(*first)] if first else []
         lines.append(Text(step.summary, style="dim"))
     return [Padding(line, (0, 0, 0, 4)) for line in lines]

@@ -134,7 +134,13 @@ def test_a_fault_seen_by_two_checks_is_told_once(tmp_path):
     both = [failed(c, wrong_rows(), ("scale-missing", "")) for c in (ROWS, AGREES)]
     text = Page(to_html(report_of(tmp_path, *both))).text
     assert text.count("Where to look.") == 1
-    assert "Scores are not scaled scale-missing, as above" in text
+    assert "1 more check fails by the same ✗Attention agrees. Scores are not scaled." in text
+
+
+def test_two_failures_without_a_name_are_never_called_the_same(tmp_path):
+    text = Page(to_html(report_of(tmp_path, *[failed(c, wrong_rows()) for c in (ROWS, AGREES)]))).text
+    assert "fails by the same" not in text
+    assert text.count("fits none of the known mistakes") == 2
 
 
 def test_arrays_are_tables_with_shaded_cells(tmp_path):

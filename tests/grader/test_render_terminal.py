@@ -58,7 +58,7 @@ def test_an_unnamed_fault_shows_what_was_seen(tmp_path):
 
 def test_stubs_are_named(tmp_path):
     text = squeezed(printed(report_of(tmp_path, failed(GREEDY, stub("generate")), blocked(BYTES, GREEDY))))
-    assert "Not written yet: generate(model, prompt, max_new_tokens, use_cache=…)" in text
+    assert "Not written yet: generate, kv_cache_bytes. kv_cache.py." in text
 
 
 def test_a_provisional_report_says_so_and_why(tmp_path):

@@ -132,19 +132,17 @@ def test_a_stub_reads_as_not_written_and_says_what_to_write(tmp_path):
     assert (fault.code, fault.title) == ("raised", "Not written yet")
     assert fault.message == "softmax(x, axis=…) is not written yet."
     assert fault.look == "Write softmax. attention.py, line 7."
-    assert report.steps[0].summary == (
-        "Not written yet: softmax(x, axis=…), scaled_dot_product_attention(Q, K, V, mask=…, scale=…)"
-    )
+    assert report.steps[0].summary == "Not written yet: softmax, scaled_dot_product_attention"
 
 
 def test_a_function_behind_a_stub_is_to_be_written_too_unless_it_is_seen_to_work(tmp_path):
     waiting = blocked(BYTES, GREEDY)
     unwritten = failed(GREEDY, stub("generate"))
     report = report_of(tmp_path, unwritten, waiting)
-    assert "kv_cache_bytes(" in report.steps[1].summary
+    assert "kv_cache_bytes" in report.steps[1].summary
     works = dataclasses.replace(BYTES, id="step2.bytes.again")
     report = build_report([unwritten, waiting, passed(works)], rubric(tmp_path))
-    assert "kv_cache_bytes(" not in report.steps[0].summary
+    assert "kv_cache_bytes" not in report.steps[0].summary
 
 
 def test_an_exception_is_told_with_the_students_own_line(tmp_path):
