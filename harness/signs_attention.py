@@ -47,8 +47,8 @@ def _softmax(subject: Asking) -> Iterator[Hint]:
             "softmax-positional-axis", "In two dimensions rows sum to 1; in three, axis 1 does and the last does not."
         )
     other = array(subject.call(SOFTMAX, x, axis=0), x.shape)
-    if other is not None and same(other, weights):
-        yield Hint("softmax-ignores-axis", "axis=0 and axis=-1 give the same result.")
+    if other is not None and same(other.sum(-1), np.ones(3)) and not same(other.sum(0), np.ones(5)):
+        yield Hint("softmax-ignores-axis", "With axis=0 it is still the rows that sum to 1.")
     yield from _stability(subject)
 
 
@@ -159,14 +159,18 @@ def _sdpa(subject: Asking) -> Iterator[Hint]:
     if hint:
         yield hint
     factor = slope(weights, scores)
-    yield from _scale(weights, factor, scores, {"n": n, "m": m, "d_v": d_v}, d_k)
+    late = factor is not None and same(factor, 1.0) and same(output, weights @ V / math.sqrt(d_k))
+    if late:
+        yield Hint(
+            "scale-after-softmax", "The weights are those of the raw scores, and the output is divided by sqrt(d_k)."
+        )
+    else:
+        yield from _scale(weights, factor, scores, {"n": n, "m": m, "d_v": d_v}, d_k)
+        yield from _explicit_scale(subject, Q, K, V, weights, factor)
     if hint is None:
         yield from _square(subject)
-    if same(output, weights @ V / math.sqrt(d_k)):
-        yield Hint("scale-after-softmax", "The output is weights @ V divided by sqrt(d_k).")
-    elif not same(output, weights @ V) and ((output > V.max(0)) | (output < V.min(0))).any():
+    if not late and not same(output, weights @ V) and ((output > V.max(0)) | (output < V.min(0))).any():
         yield Hint(None, "An output lies outside the range of the values: it is no weighted average of them.")
-    yield from _explicit_scale(subject, Q, K, V, weights, factor)
     yield from _overflow(subject)
     if hint is None:
         yield from _mask(subject, Q, K, V, weights, factor)

@@ -1,0 +1,213 @@
+"""Hints name what outputs prove, and nothing else; a correct submission, however written, gets none."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.check import Check, CheckResult, Fail
+from harness.hints import FAMILIES, Hints
+from harness.local import Held
+from harness.messages import MESSAGES
+
+BASE = Path(__file__).parents[2] / "examples" / "base"
+
+POWERS = "    return powers / powers.sum(axis=axis, keepdims=True)"
+LARGEST = "    largest = x.max(axis=axis, keepdims=True)"
+SCALE = "        scale = 1 / math.sqrt(Q.shape[-1])"
+SCORES = "    scores = Q @ K.swapaxes(-1, -2) * scale  # (..., n, m)"
+MASKED = "        scores = np.where(mask, scores, -np.inf)"
+WEIGHTS = "    weights = softmax(scores)"
+BLEND = "    return weights @ V, weights"
+SELF = "    return scaled_dot_product_attention(Q, K, V, mask=mask)"
+PROJECT = "    return X @ W_Q, X @ W_K, X @ W_V"
+TRI = "    return np.tri(n_queries, n_keys, k=n_keys - n_queries, dtype=bool)"
+SINE = "    table[:, 0::2] = np.sin(position * frequency)"
+COSINE = "    table[:, 1::2] = np.cos(position * frequency)"
+FREQUENCY = "    frequency = 10000.0 ** -(np.arange(0, d, 2) / d)"
+APPEND = "        self.k[layer][begin:end] = k"
+FULL = "        if end > self.capacity:"
+STEP = "    return run(model, [token], cache)[0]"
+
+FAULTS: list[tuple[str, str, str, str]] = [
+    ("softmax", "softmax-wrong-axis", POWERS, "    return powers / powers.sum(axis=0, keepdims=True)"),
+    ("softmax", "softmax-whole-matrix", POWERS, "    return powers / powers.sum()"),
+    ("softmax", "softmax-overflow", LARGEST, "    largest = 0 * x"),
+    ("softmax", "softmax-overflow", LARGEST, "    largest = x.mean(axis=axis, keepdims=True)"),
+    ("softmax", "softmax-global-max", LARGEST, "    largest = x.max()"),
+    ("softmax", "softmax-max-wrong-axis", LARGEST, "    largest = x.max(axis=0, keepdims=True)"),
+    ("softmax", "softmax-clamped-max", LARGEST, "    largest = np.maximum(0, x.max(axis=axis, keepdims=True))"),
+    ("softmax", "softmax-ignores-axis", POWERS, "    return powers / powers.sum(axis=-1, keepdims=True)"),
+    ("softmax", "softmax-argmax", POWERS, "    return (powers == powers.max(axis=axis, keepdims=True)) * 1.0"),
+    ("softmax", "softmax-epsilon", POWERS, "    return powers / (powers.sum(axis=axis, keepdims=True) + 1e-3)"),
+    ("softmax", "softmax-unnormalised", POWERS, "    return powers"),
+    ("softmax", "softmax-wrong-base", "np.exp(", "np.exp2("),
+    ("softmax", "softmax-not-applied", POWERS, "    return x"),
+    ("softmax", "softmax-missing-keepdims", POWERS, "    return powers / powers.sum(axis=axis)"),
+    (
+        "softmax",
+        "softmax-positional-axis",
+        LARGEST,
+        "    axis = 1 if axis == -1 else axis\n    largest = x.max(axis=axis, keepdims=True)",
+    ),
+    ("softmax", "input-mutated", LARGEST, "    x -= x.max(axis=axis, keepdims=True)\n    largest = 0"),
+    ("sdpa", "softmax-wrong-axis", WEIGHTS, "    weights = softmax(scores, axis=-2)"),
+    ("sdpa", "softmax-positional-axis", WEIGHTS, "    weights = softmax(scores, axis=1)"),
+    ("sdpa", "softmax-argmax", WEIGHTS, "    weights = np.eye(scores.shape[-1])[scores.argmax(-1)]"),
+    ("sdpa", "softmax-not-applied", WEIGHTS, "    weights = scores"),
+    ("sdpa", "scale-missing", SCALE, "        scale = 1"),
+    ("sdpa", "scale-by-dk", SCALE, "        scale = 1 / Q.shape[-1]"),
+    ("sdpa", "scale-inverted", SCALE, "        scale = math.sqrt(Q.shape[-1])"),
+    ("sdpa", "scale-by-wrong-width", SCALE, "        scale = 1 / math.sqrt(V.shape[-1])"),
+    ("sdpa", "scale-by-wrong-width", SCALE, "        scale = 1 / math.sqrt(K.shape[-2])"),
+    ("sdpa", "scale-by-wrong-width", SCALE, "        scale = 1 / math.sqrt(Q.shape[-2])"),
+    ("sdpa", "scale-ignored", SCORES, "    scores = Q @ K.swapaxes(-1, -2) / math.sqrt(Q.shape[-1])"),
+    ("sdpa", "scale-compounded", SCORES, "    scores = Q @ K.swapaxes(-1, -2) / math.sqrt(Q.shape[-1])\n"
+     "    scores = scores if scale == 1 / math.sqrt(Q.shape[-1]) else scores * scale"),
+    ("sdpa", "scale-after-softmax", f"{SCORES}|{WEIGHTS}", "    scores = Q @ K.swapaxes(-1, -2)|    weights = softmax(scores) * scale"),
+    ("sdpa", "scale-after-softmax", f"{SCORES}|{BLEND}", "    scores = Q @ K.swapaxes(-1, -2)|    return weights @ V * scale, weights"),
+    ("sdpa", "scores-transposed", SCORES, "    scores = K @ Q.swapaxes(-1, -2) * scale"),
+    ("sdpa", "weights-transposed", BLEND, "    return weights.swapaxes(-1, -2) @ V, weights"),
+    ("sdpa", "values-swapped", BLEND, "    return weights @ K, weights"),
+    ("sdpa", "batch-unsupported", SCORES, "    scores = Q @ K.T * scale"),
+    ("sdpa", "batch-mixed", SCORES, "    K = K[::-1] if K.ndim == 3 else K\n    scores = Q @ K.swapaxes(-1, -2) * scale"),
+    ("sdpa", "input-mutated", SCORES, "    Q *= scale\n    scores = Q @ K.swapaxes(-1, -2)"),
+    ("sdpa", "not-deterministic", SCORES, SCORES.split("  #")[0] + " + 0.01 * np.random.standard_normal(K.shape[-2])"),
+    ("sdpa", "weights-missing", BLEND, "    return weights @ V"),
+    ("sdpa", "output-order", BLEND, "    return weights, weights @ V"),
+    ("sdpa", "mask-ignored", MASKED, "        pass"),
+    ("sdpa", "mask-inverted", MASKED, "        scores = np.where(mask, -np.inf, scores)"),
+    ("sdpa", "mask-multiplied", MASKED, "        scores = scores * mask"),
+    ("sdpa", "mask-added", MASKED, "        scores = scores + mask"),
+    ("sdpa", "mask-added", MASKED, "        scores = scores + (mask - 1.0)"),
+    ("sdpa", "mask-after-softmax", f"{MASKED}|{WEIGHTS}", "        pass|    weights = softmax(scores) * (1 if mask is None else mask)"),
+    ("sdpa", "mask-transposed", MASKED, "        scores = np.where(mask.T, scores, -np.inf)"),
+    ("sdpa", "mask-not-broadcast", "    if mask is not None:", "    if mask:"),
+    ("sdpa", "mask-not-broadcast", MASKED, "        scores = scores.copy()\n        scores[~mask] = -np.inf"),
+    ("sdpa", "mask-finite-fill", MASKED, "        scores = np.where(mask, scores, -1e4)"),
+    ("project", "projection-transposed", PROJECT, "    return X @ W_Q.T, X @ W_K.T, X @ W_V.T"),
+    ("project", "values-swapped", PROJECT, "    return X @ W_Q, X @ W_V, X @ W_K"),
+    ("project", "scores-transposed", PROJECT, "    return X @ W_K, X @ W_Q, X @ W_V"),
+    ("project", "values-unprojected", PROJECT, "    return X @ W_Q, X @ W_K, X"),
+    ("self_attention", "values-unprojected", SELF, "    return scaled_dot_product_attention(Q, K, X, mask=mask)"),
+    ("self_attention", "values-swapped", SELF, "    return scaled_dot_product_attention(Q, K, K, mask=mask)"),
+    ("self_attention", "scores-transposed", SELF, "    return scaled_dot_product_attention(K, Q, V, mask=mask)"),
+    ("self_attention", "mask-ignored", SELF, "    return scaled_dot_product_attention(Q, K, V)"),
+    ("causal_mask", "causal-mask-strict", TRI, "    return np.tri(n_queries, n_keys, k=n_keys - n_queries - 1, dtype=bool)"),
+    ("causal_mask", "causal-mask-lookahead", TRI, "    return np.tri(n_queries, n_keys, k=n_keys - n_queries + 1, dtype=bool)"),
+    ("causal_mask", "causal-mask-inverted", TRI, "    return ~np.tri(n_queries, n_keys, k=n_keys - n_queries, dtype=bool)"),
+    ("causal_mask", "causal-mask-inverted", TRI, "    return np.triu(np.ones((n_queries, n_keys), bool))"),
+    ("causal_mask", "causal-mask-upper-left", TRI, "    return np.tri(n_queries, n_keys, dtype=bool)"),
+    ("positions", "positions-halves", f"{SINE}|{COSINE}", "    table[:, : d // 2] = np.sin(position * frequency)|"
+     "    table[:, d // 2 :] = np.cos(position * frequency)"),
+    ("positions", "positions-sin-cos-swapped", f"{SINE}|{COSINE}", SINE.replace("sin", "cos") + "|" + COSINE.replace("cos", "sin")),
+    ("positions", "positions-from-one", "np.arange(n)[", "np.arange(1, n + 1)["),
+    ("positions", "positions-wrong-frequency", FREQUENCY, "    frequency = 10000.0 ** -(np.arange(d // 2) / d)"),
+    ("positions", "positions-wrong-frequency", FREQUENCY, "    frequency = 1000.0 ** -(np.arange(0, d, 2) / d)"),
+    ("positions", "positions-wrong-frequency", COSINE, "    table[:, 1::2] = np.cos(position * 10000.0 ** -(np.arange(1, d, 2) / d))"),
+    ("cache", "cache-aliases-input", APPEND, "        self.k[layer] = k"),
+    ("cache", "cache-wrong-dtype", "n_kv_heads, d_head), dtype)", "n_kv_heads, d_head))"),
+    ("cache", "cache-capacity-off-by-one", FULL, "        if end >= self.capacity:"),
+    ("cache", "cache-capacity-off-by-one", "raise ValueError(f\"{end}", "raise IndexError(f\"{end}"),
+    ("cache", "cache-keys-values-swapped", "        return self.k[layer][:", "        return self.v[layer][:"),
+    ("cache", "cache-bytes-formula", "    return 2 * n_layers", "    return n_layers"),
+    ("cache", "generate-off-by-one", "    return new\n", "    return tokens + new\n"),
+    ("cache", "cache-not-appended", STEP, "    import copy\n\n    return run(model, [token], copy.deepcopy(cache))[0]"),
+    ("cache", "cache-appended-twice", STEP, "    run(model, [token], cache)\n" + STEP),
+    ("cache", "cache-unbounded", f"{FULL}|{APPEND}|{APPEND.replace('k', 'v')}", "        if False:|"
+     "        self.k[layer] = np.concatenate([self.k[layer][:begin], k])|"
+     "        self.v[layer] = np.concatenate([self.v[layer][:begin], v])"),
+    ("score_bytes", "memory-formula", "    return n * n * itemsize * heads", "    return n * itemsize * heads"),
+    ("fit_exponent", "fit-inverted", "    x, y = np.log(ns), np.log(seconds)", "    y, x = np.log(ns), np.log(seconds)"),
+    ("local_slopes", "fit-inverted", "    x, y = np.log2(ns), np.log2(seconds)", "    y, x = np.log2(ns), np.log2(seconds)"),
+    ("largest_n", "search-off-by-one", "    return good\n", "    return bad\n"),
+]  # fmt: skip
+
+ODDITIES: list[tuple[str, str, str]] = [
+    ("a very large finite fill", MASKED, "        scores = np.where(mask, scores, -1e9)"),
+    ("an added fill", MASKED, "        scores = scores + np.where(mask, 0.0, -1e4)"),
+    ("Q scaled first", SCORES, "    scores = (Q * scale) @ np.moveaxis(K, -1, -2)"),
+    ("float64 inside", SCORES, "    scores = np.einsum('...nd,...md->...nm', Q.astype(float), K.astype(float)) * scale"),
+    ("renormalised after the softmax", f"{MASKED}|{WEIGHTS}", "        pass|    weights = softmax(scores)\n    if mask is not None:\n"
+     "        weights = weights * mask\n        weights = weights / weights.sum(-1, keepdims=True)"),
+    ("a list for a pair", BLEND, "    return [weights @ V, weights]"),
+    ("by logarithms", POWERS, "    return np.exp(x - largest - np.log(powers.sum(axis=axis, keepdims=True)))"),
+    ("positions in float32", "    table = np.zeros((n, d))", "    table = np.zeros((n, d), np.float32)"),
+    ("copies handed out", "        return self.k[layer][: self.stored[layer]]", "        return self.k[layer][: self.stored[layer]].copy()"),
+]  # fmt: skip
+
+
+def patched(folder: Path, old: str, new: str) -> Path:
+    """examples/base with each part of `old` replaced by that of `new`, in whichever file holds it."""
+    shutil.copytree(BASE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("report"))
+    for before, after in zip(old.split("|"), new.split("|"), strict=True):
+        files = [file for file in folder.glob("*.py") if before in file.read_text()]
+        assert len(files) == 1, f"{before!r} is in {len(files)} files"
+        files[0].write_text(files[0].read_text().replace(before, after))
+    return folder
+
+
+def all_hints(folder: Path) -> dict[str, list[str | None]]:
+    subject = Held(folder)
+    hints = Hints(subject)
+    with subject.held():
+        return {family: [hint.code for hint in hints.of(family)] for family in FAMILIES}
+
+
+@pytest.mark.parametrize(
+    ("family", "code", "old", "new"), FAULTS, ids=[f"{f}-{c}-{i}" for i, (f, c, _, _) in enumerate(FAULTS)]
+)
+def test_a_fault_is_named(tmp_path: Path, family: str, code: str, old: str, new: str) -> None:
+    """The first hint of the faulty function's family names the fault, and no other hint of it names another."""
+    found = all_hints(patched(tmp_path, old, new))
+    assert found[family][:1] == [code]
+    assert {c for c in found[family] if c is not None} == {code}
+
+
+@pytest.mark.parametrize(("old", "new"), [o[1:] for o in ODDITIES], ids=[o[0] for o in ODDITIES])
+def test_an_unusual_correct_form_gets_no_hint(tmp_path: Path, old: str, new: str) -> None:
+    """Correct code of any form gets no hint."""
+    assert all_hints(patched(tmp_path, old, new)) == {family: [] for family in FAMILIES}
+
+
+def test_the_correct_example_gets_no_hint() -> None:
+    """examples/base gets no hint."""
+    assert all_hints(BASE) == {family: [] for family in FAMILIES}
+
+
+def test_every_code_of_a_hint_has_its_words() -> None:
+    """Codes that hints use are in the catalogue of messages."""
+    assert {code for _, code, _, _ in FAULTS} <= set(MESSAGES)
+
+
+def result_of(check_id: str, failure: Fail, **options: tuple[str, ...]) -> CheckResult:
+    check = Check(check_id, 1, "A title.", lambda: None, **options)
+    return CheckResult(check, "failed", failure)
+
+
+def test_a_hint_is_first_what_the_check_is_about(tmp_path: Path) -> None:
+    """Of two faults a failed check gets the hint on the one that it is about."""
+    folder = patched(tmp_path, f"{SCALE}|{MASKED}", "        scale = 1|        pass")
+    subject = Held(folder)
+    with subject.held():
+        on_mask = Hints(subject).on(result_of("step1.a", Fail("wrong"), families=("sdpa",), about=("mask-ignored",)))
+        on_scale = Hints(subject).on(result_of("step1.b", Fail("wrong"), families=("sdpa",), about=("scale-missing",)))
+    assert on_mask is not None and on_scale is not None
+    assert (on_mask.code, on_scale.code) == ("mask-ignored", "scale-missing")
+    assert "multiplied by 1," in on_scale.seen
+
+
+def test_what_a_check_saw_itself_needs_no_looking() -> None:
+    """A failure that carries its own code gets that code's words as its hint."""
+    hint = Hints(Held(BASE)).on(result_of("step1.a", Fail("Q was changed", code="input-mutated"), families=("sdpa",)))
+    assert hint is not None
+    assert hint.code == "input-mutated"
+    assert hint.seen == MESSAGES["input-mutated"].says
+
+
+def test_an_unwritten_function_gets_no_hint() -> None:
+    """A stub's own sentence says all."""
+    failure = Fail("NotImplementedError: Write softmax.", "a result", code="raised")
+    assert Hints(Held(BASE)).on(result_of("step1.a", failure, families=("softmax",))) is None
