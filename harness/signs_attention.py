@@ -36,9 +36,12 @@ def _softmax(subject: Asking) -> Iterator[Hint]:
     if same(weights, x):
         yield Hint("softmax-not-applied", "What comes back is the input.")
         return
-    if not same(weights.sum(-1), np.ones(3)):
+    if (
+        np.abs(weights.sum(-1) - 1).max() > 1e-12
+    ):  # an epsilon may be small; rounding gives no constant that explains it
         hint = sums(weights) or _unnormalised(weights, x)
         yield from [hint] if hint else []
+    if not same(weights.sum(-1), np.ones(3)):
         return
     yield from _sharpness(weights, slope(weights, x))
     deep = array(subject.call(SOFTMAX, cube), cube.shape)
@@ -154,6 +157,10 @@ def _sdpa(subject: Asking) -> Iterator[Hint]:
     if again is not None and not same(again[1], weights):
         yield Hint("not-deterministic", "The same call twice gives two results.")
         return
+    other = pair(subject.call(SDPA, Q[::-1].copy(), K[::-1].copy(), V), (n, d_v), (n, m))
+    if other is not None and same(other[1], weights):
+        yield Hint(None, "Other queries and keys of the same shape get the same weights.")
+        return
     scores = Q @ K.T
     hint = sums(weights)
     if hint:
@@ -173,7 +180,7 @@ def _sdpa(subject: Asking) -> Iterator[Hint]:
         yield Hint(None, "An output lies outside the range of the values: it is no weighted average of them.")
     yield from _overflow(subject)
     if hint is None:
-        yield from _mask(subject, Q, K, V, weights, factor)
+        yield from _mask(subject)
         yield from _batch(subject)
 
 
@@ -254,37 +261,47 @@ def _overflow(subject: Asking) -> Iterator[Hint]:
         yield Hint("softmax-overflow", "For scores 0 and 2000 the weights are not finite.")
 
 
-def _mask(subject: Asking, Q: Array, K: Array, V: Array, free: Array, factor: float | None) -> Iterator[Hint]:
-    shapes = (len(Q), V.shape[1]), (len(Q), len(K))
+def _mask(subject: Asking) -> Iterator[Hint]:
+    """Weights under a mask, and then the same without one (in this order, lest a remembered result seem unmasked)."""
+    n, m, width = 3, 5, 2
+    Q, K, V = (-matrix for matrix in numbers((n, 6), (m, 6), (m, width)))
     outcome = subject.call(SDPA, Q, K, V, mask=MASK)
     if outcome.kind == "raised" and "truth value of an array" in outcome.text:
         yield Hint("mask-not-broadcast", "The mask is asked for one truth value (`if mask:`), and an array has none.")
         return
     yield from _turned_mask(subject)
-    found = pair(outcome, *shapes)
-    if found is None:
+    found, unmasked = pair(outcome, (n, width), (n, m)), pair(subject.call(SDPA, Q, K, V), (n, width), (n, m))
+    if found is None or unmasked is None or not same(unmasked[1].sum(-1), np.ones(n)):
         return
-    weights = found[1]
-    hidden = ~MASK
-    if same(weights, free):
+    weights, free, hidden = found[1], unmasked[1], ~MASK
+    if (weights[hidden] > 0).all() and same(weights, free):
         yield Hint("mask-ignored", "With and without a mask the weights are the same.")
-        return
-    if not weights[MASK].any() and (weights[hidden] > 0).all():
+    elif (weights[hidden] > 0).all() and not weights[MASK].any():
         yield Hint("mask-inverted", "Weights are 0 exactly where the mask is True.")
-        return
-    if not weights[hidden].any():
-        if same(weights[MASK], free[MASK]):
-            yield Hint(
-                "mask-after-softmax", f"Visible weights are those without a mask: row 0 sums to {weights[0].sum():.3f}."
-            )
+    elif not weights[hidden].any():
+        if same(weights[MASK], free[MASK]) and (weights.sum(-1) < 0.999).all():
+            sum_of_first = f"row 0 sums to {weights[0].sum():.3f}"
+            yield Hint("mask-after-softmax", f"Visible weights are those without a mask: {sum_of_first}.")
         yield from _more_masks(subject, Q, K, V)
-    elif factor is not None and weights.min() > 0:
-        if same(_hidden_against_visible(weights), _hidden_against_visible(free) - 1.0):
-            yield Hint(
-                "mask-added", "A hidden score is only 1 lower than without a mask: the mask was added to the scores."
-            )
-        elif slope(weights, np.where(MASK, Q @ K.T, 0.0)) is not None:
-            yield Hint("mask-multiplied", "Hidden keys weigh as much as a score of 0 does.")
+    elif weights.min() > 0:
+        yield from _leak(weights, free, slope(free, Q @ K.T), Q @ K.T)
+
+
+def _leak(weights: Array, free: Array, factor: float | None, scores: Array) -> Iterator[Hint]:
+    """How far a hidden score stands below a visible one: an amount added to it, or a value put in its place."""
+    lower = _hidden_over_visible(free) - _hidden_over_visible(weights)
+    if same(lower, np.full_like(lower, lower[0])):
+        if same(lower[0], 1.0):
+            yield Hint("mask-added", "A hidden score is 1 lower than without a mask: the mask was added to the scores.")
+        elif lower[0] > 2:
+            yield Hint("mask-finite-fill", f"A hidden score is only {lower[0]:.4g} lower than without a mask.")
+    if factor is None:
+        return
+    fill = _hidden_over_visible(weights) + factor * scores[np.arange(len(scores)), MASK.argmax(1)]
+    if same(fill, np.zeros_like(fill)):
+        yield Hint("mask-multiplied", "Hidden keys weigh as much as a score of 0 does.")
+    elif same(fill, np.full_like(fill, fill[0])) and fill[0] < -2:
+        yield Hint("mask-finite-fill", f"Hidden keys weigh as much as a score of {fill[0]:.4g} does.")
 
 
 def _turned_mask(subject: Asking) -> Iterator[Hint]:
@@ -293,7 +310,7 @@ def _turned_mask(subject: Asking) -> Iterator[Hint]:
         yield Hint("mask-transposed", "Weights are above 0 exactly where the transposed mask is True.")
 
 
-def _hidden_against_visible(weights: Array) -> Array:
+def _hidden_over_visible(weights: Array) -> Array:
     """For every row: log of the first hidden weight over the first visible one."""
     rows = np.arange(len(weights))
     return np.asarray(np.log(weights[rows, MASK.argmin(1)] / weights[rows, MASK.argmax(1)]))
@@ -322,20 +339,22 @@ def _batch(subject: Asking) -> Iterator[Hint]:
     found = pair(outcome, (2, 3, 2), (2, 3, 5))
     if found is None:
         return
-    weights = found[1]
+    output, weights = found
 
-    def item(i: int, j: int) -> Array | None:
-        alone = pair(subject.call(SDPA, Q[i], K[j], V[j]), (3, 2), (3, 5))
-        return None if alone is None else alone[1]
+    def alone(i: int, j: int) -> Array | None:
+        """The weights that item i gets alone, with the keys of item j."""
+        answer = pair(subject.call(SDPA, Q[i], K[j], V[j]), (3, 2), (3, 5))
+        return None if answer is None else answer[1]
 
-    if same(weights[0], item(0, 0)) and same(weights[1], item(1, 1)):
-        return
-    if same(weights.sum(1), np.ones((2, 5))):
+    if same(weights[0], alone(0, 0)) and same(weights[1], alone(1, 1)):
+        if not same(output, weights @ V) and (same(output[0], weights[0] @ V[1]) or same(output[1], weights[1] @ V[0])):
+            yield Hint("batch-mixed", "An item of a batch averages another item's values.")
+    elif same(weights.sum(1), np.ones((2, 5))):
         yield Hint("softmax-positional-axis", "In a batch axis 1 of the weights sums to 1, not the last axis.")
-    elif same(weights[0], item(0, 1)) or same(weights[1], item(1, 0)):
+    elif same(weights[0], alone(0, 1)) or same(weights[1], alone(1, 0)):
         yield Hint("batch-mixed", "An item of a batch gets the weights that another item's keys would give.")
     else:
-        yield Hint("batch-unsupported", "An item of a batch gets other weights than it gets alone.")
+        yield Hint(None, "An item of a batch gets other weights than it gets alone.")
 
 
 def _self_attention(subject: Asking) -> Iterator[Hint]:
@@ -363,8 +382,10 @@ def _self_attention(subject: Asking) -> Iterator[Hint]:
             yield Hint("projection-transposed", "The output averages X·W_Vᵀ.")
         else:
             yield from _averaged(output, weights, X @ W_V, {"(X @ W_K)": X @ W_K, "(X @ W_Q)": X @ W_Q})
-    masked = pair(subject.call(SELF, X, W_Q, W_K, W_V, mask=LOPSIDED), (4, 6), (4, 4))
-    if masked is not None and same(masked[1], weights):
+    fresh, mask = X[:3] + 1, LOPSIDED[:3, :3]  # not asked before, and under the mask first: a result may be remembered
+    masked = pair(subject.call(SELF, fresh, W_Q, W_K, W_V, mask=mask), (3, 6), (3, 3))
+    free = pair(subject.call(SELF, fresh, W_Q, W_K, W_V), (3, 6), (3, 3))
+    if masked is not None and free is not None and same(masked[1], free[1]) and (masked[1][~mask] > 0).all():
         yield Hint("mask-ignored", "With and without a mask the weights are the same.")
 
 
