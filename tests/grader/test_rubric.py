@@ -1,5 +1,6 @@
 """A rubric is read whole, or refused with the line."""
 
+import dataclasses
 import json
 
 import jsonschema
@@ -40,6 +41,10 @@ def test_labs_own_rubric_gives_the_contracts_points():
     own = load_rubric()
     assert own.points == {1: 18, 2: 10, 3: 8, 4: 10, 5: 10, 6: 8, 7: 10, 8: 20, 9: 6}
     assert own.limits == Limits()
+
+
+def test_every_limit_can_be_set():
+    assert set(schema()["properties"]["limits"]["properties"]) == {f.name for f in dataclasses.fields(Limits)}
 
 
 def test_what_is_not_said_has_a_default(tmp_path):
