@@ -103,6 +103,8 @@ def _worker(kind: str) -> Finding:
                         return Finding(
                             f"{kind} worker", False, f"starts, but does not answer: {outcome.kind} {outcome.text}"
                         )
+                fence = ", ".join(sandbox.layers) or "none"
         except Exception as error:
             return Finding(f"{kind} worker", False, f"does not start: {error}")
-    return Finding(f"{kind} worker", True, f"starts in {times[0]:.1f} s, a group of checks in {times[1] * 1000:.0f} ms")
+    text = f"starts in {times[0]:.1f} s, a group of checks in {times[1] * 1000:.0f} ms; fenced by: {fence}"
+    return Finding(f"{kind} worker", True, text)

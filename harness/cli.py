@@ -46,12 +46,16 @@ def main() -> None:
 @click.option("--steps", metavar="1,2,7", help="Only these steps.")
 def check_command(path: Path, steps: str | None) -> None:
     """Run the public checks on the lab in PATH (default: this folder)."""
-    from harness.local import check_folder, public_checks
+    from harness import loader
+    from harness.local import Held, public_checks
+    from harness.plugin import Lab
     from harness.table import render
 
-    known = {c.step for c in public_checks()}
-    wanted = parse_steps(steps, known) if steps else None
-    Console(highlight=False).print(render(check_folder(path, wanted)))
+    wanted = parse_steps(steps, {c.step for c in public_checks()}) if steps is not None else None
+    lab = Lab(Held(loader.find_root(path.resolve())))
+    for check in public_checks(wanted):
+        lab.run(check)
+    Console(highlight=False).print(render(lab.results.values(), lab.hint_of_step))
 
 
 def parse_steps(text: str, known: set[int]) -> set[int]:
