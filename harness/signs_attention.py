@@ -264,7 +264,7 @@ def _overflow(subject: Asking) -> Iterator[Hint]:
 def _mask(subject: Asking) -> Iterator[Hint]:
     """Weights under a mask, and then the same without one (in this order, lest a remembered result seem unmasked)."""
     n, m, width = 3, 5, 2
-    Q, K, V = (-matrix for matrix in numbers((n, 6), (m, 6), (m, width)))
+    Q, K, V = (matrix + 0.5 for matrix in numbers((n, 6), (m, 6), (m, width)))
     outcome = subject.call(SDPA, Q, K, V, mask=MASK)
     if outcome.kind == "raised" and "truth value of an array" in outcome.text:
         yield Hint("mask-not-broadcast", "The mask is asked for one truth value (`if mask:`), and an array has none.")

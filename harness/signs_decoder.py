@@ -113,12 +113,11 @@ def _cache_alone(subject: Asking) -> Iterator[Hint]:
 
 
 def _score_bytes(subject: Asking) -> Iterator[Hint]:
+    left_out = {200: "heads", 300: "itemsize", 60: "a factor n"}
     got = subject.call("experiments.score_bytes", 10, itemsize=2, heads=3).value
-    if isinstance(got, int | float) and got != 600:
-        yield Hint(
-            "memory-formula",
-            f"score_bytes(10, itemsize=2, heads=3) is {got:g}; 3 tables of 10 × 10 at 2 bytes are 600.",
-        )
+    if isinstance(got, int | float) and got in left_out:
+        seen = f"score_bytes(10, itemsize=2, heads=3) is {got:g}, and 3 · 10 · 10 · 2 is 600"
+        yield Hint("memory-formula", f"{seen}: {left_out[int(got)]} is left out.")
 
 
 def _fit_exponent(subject: Asking) -> Iterator[Hint]:

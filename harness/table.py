@@ -46,7 +46,7 @@ def state_of(results: list[CheckResult]) -> tuple[str, str]:
     if passed == len(run):
         return f"passed ({passed})", "green"
     failed = [r for r in run if r.status == "failed"]
-    if passed == 0 and all(not_written(r) for r in failed):
+    if passed == 0 and failed and all(not_written(r) for r in failed):
         return "not written", "yellow"
     return f"{len(run) - passed} of {len(run)} failed", "red"
 

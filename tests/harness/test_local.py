@@ -1,0 +1,176 @@
+"""Public checks in this process: what is run, what is blocked, what is left out for want of torch; and how it reads."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from harness.check import Check, CheckResult, Fail
+from harness.local import Held, not_written, public_checks, run_check
+from harness.signs import Hint
+from harness.subject import Frame
+from harness.table import failure_text, render, state_of
+
+ROOT = Path(__file__).parents[2]
+BASE = ROOT / "examples" / "base"
+
+
+def check(id: str, status: str = "passed", **options: tuple[str, ...]) -> Check:
+    """A check that ends so."""
+
+    def body(subject: object) -> None:
+        if status == "failed":
+            raise Fail("it came out wrong", "right")
+        if status == "not-run":
+            raise RuntimeError("the check broke")
+
+    return Check(id, 1, f"The title of {id}.", body, **options)
+
+
+def stub_failure() -> Fail:
+    frames = (Frame("attention.py", 7, "raise NotImplementedError("),)
+    seen = "NotImplementedError: Write softmax: one at a time. at attention.py, line 7: raise NotImplementedError("
+    return Fail(seen, "a result", code="raised", frames=frames)
+
+
+@pytest.mark.parametrize(("below", "status", "reason"), [
+    ("passed", "passed", ""),
+    ("failed", "blocked", "The title of step1.below."),
+    ("not-run", "not-run", "RuntimeError: the check broke"),
+])  # fmt: skip
+def test_what_stands_on_a_check_waits_for_it(below: str, status: str, reason: str) -> None:
+    """A check is blocked by a failure below it, is not run over one that was not, and else is run."""
+    done: dict[str, CheckResult] = {}
+    subject = Held(BASE)
+    run_check(check("step1.below", below), subject, done)
+    above = run_check(check("step1.above", stands_on=("step1.below", "step1.hidden")), subject, done)
+    assert (above.status, above.reason) == (status, reason)
+
+
+def test_a_check_on_files_gets_the_folder() -> None:
+    """A check that needs files is handed the submission's folder."""
+    seen: list[object] = []
+    run_check(Check("step9.files", 9, "Title.", lambda folder: seen.append(folder), needs="files"), Held(BASE), {})
+    assert seen == [BASE]
+
+
+def test_public_checks_of_a_step_are_of_that_step() -> None:
+    """Only the steps asked for come, all of them public, each after what it stands on."""
+    found = public_checks({1, 2})
+    assert {c.step for c in found} == {1, 2}
+    assert all(c.public for c in found)
+    place = {c.id: i for i, c in enumerate(found)}
+    assert all(place[below] < place[c.id] for c in found for below in c.stands_on if below in place)
+
+
+def test_without_torch_only_what_wants_it_is_left_out() -> None:
+    """Where torch is not installed, step 3 is not run and says why; the measurements of step 5 are."""
+    script = """
+import sys
+class NoTorch:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] == "torch":
+            raise ModuleNotFoundError("No module named 'torch'", name="torch")
+sys.meta_path.insert(0, NoTorch())
+from pathlib import Path
+from harness.local import check_folder
+for result in check_folder(Path(sys.argv[1]), {3, 5}):
+    print(result.check.step, result.status, result.reason)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(BASE)], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert set(done.stdout.splitlines()) == {"3 not-run torch is not installed: pip install torch", "5 passed "}
+
+
+def test_a_stubs_sentence_is_read_from_its_failure() -> None:
+    """What a stub says comes out without the exception's name and the line; other failures are no stubs."""
+    assert not_written(CheckResult(check("step1.a"), "failed", stub_failure())) == "Write softmax: one at a time."
+    assert not_written(CheckResult(check("step1.a"), "failed", Fail("KeyError: x", code="raised"))) is None
+    assert not_written(CheckResult(check("step1.a"), "passed")) is None
+
+
+def test_a_bare_not_implemented_error_is_a_stub_too() -> None:
+    """A student's own `raise NotImplementedError` reads as not written."""
+    bare = Fail("NotImplementedError:  at attention.py, line 3: raise NotImplementedError", code="raised")
+    assert not_written(CheckResult(check("step1.a"), "failed", bare)) == "This function is not written yet."
+
+
+@pytest.mark.parametrize(("results", "state"), [
+    ([], "not run"),
+    ([("passed", None)] * 3, "passed (3)"),
+    ([("passed", None), ("failed", Fail("wrong")), ("blocked", None)], "2 of 3 failed"),
+    ([("failed", stub_failure()), ("blocked", None)], "not written"),
+    ([("not-run", None)], "not run"),
+    ([("passed", None), ("not-run", None)], "passed (1)"),
+    ([("passed", None), ("failed", stub_failure())], "1 of 2 failed"),
+])  # fmt: skip
+def test_a_step_comes_to_a_few_words(results: list[tuple[str, Fail | None]], state: str) -> None:
+    """The state of a step counts what passed of what was run."""
+    found = [CheckResult(check(f"step1.{i}"), status, failure) for i, (status, failure) in enumerate(results)]
+    assert state_of(found)[0] == state
+
+
+def printed(table: object, width: int = 80) -> str:
+    heard = io.StringIO()
+    Console(file=heard, width=width).print(table)
+    return heard.getvalue()
+
+
+def test_the_table_shows_the_first_failure_and_its_hint() -> None:
+    """Under a failed step stand its first failing check and one hint; every registered step has a line."""
+    public_checks()
+    results = [CheckResult(check("step1.a"), "passed"), CheckResult(check("step1.b"), "failed", Fail("wrong"))]
+    text = printed(render(results, {1: Hint("scale-missing", "Scores are not divided.")}))
+    assert "1 of 2 failed" in text
+    assert "The title of step1.b." in text
+    assert "Hint: Scores are not divided." in text
+    assert [line.split()[0] for line in text.splitlines() if line[:2].strip()] == [str(n) for n in range(1, 9)]
+
+
+def test_the_table_fits_a_narrow_terminal() -> None:
+    """No line is longer than the terminal is wide."""
+    public_checks()
+    failed = CheckResult(check("step1.b"), "failed", Fail("wrong"))
+    text = printed(render([failed], {1: Hint(None, "words " * 40)}), width=50)
+    assert max(len(line) for line in text.splitlines()) <= 50
+
+
+def test_a_failure_reads_like_pytests_own() -> None:
+    """The call, what came, what should be, the input under its parameter's name, and what came back."""
+    x = np.array([[1.0, 2.0]])
+    failure = Fail("a row sums to 2", "1", call="softmax(float64 array (1, 2))", inputs={"argument 1": x}, got=x * 2)
+    lines = failure_text(CheckResult(check("step1.a"), "failed", failure)).splitlines()
+    assert lines == [
+        "The title of step1.a.",
+        "",
+        ">   softmax(float64 array (1, 2))",
+        "",
+        "E   came:    a row sums to 2",
+        "E   should:  1",
+        "",
+        "x = float64 (1, 2)",
+        "    [[1. 2.]]",
+        "",
+        "came back = float64 (1, 2)",
+        "    [[2. 4.]]",
+    ]
+
+
+def test_a_large_array_is_drawn_by_its_corners() -> None:
+    """A failing input of any size takes a few lines."""
+    failure = Fail("wrong", call="softmax(…)", inputs={"argument 1": np.ones((300, 300))})
+    assert len(failure_text(CheckResult(check("step1.a"), "failed", failure)).splitlines()) < 20
+
+
+def test_the_way_through_the_students_own_files_is_shown() -> None:
+    """An exception raised two calls deep shows both lines."""
+    frames = (Frame("attention.py", 3, "return f(x)"), Frame("helper.py", 9, "return x[5]"))
+    text = failure_text(CheckResult(check("step1.a"), "failed", Fail("IndexError: 5", frames=frames)))
+    assert "attention.py:3: return f(x)\nhelper.py:9: return x[5]" in text
