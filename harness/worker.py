@@ -14,31 +14,40 @@ import gc
 import importlib
 import json
 import os
+import shutil
 import signal
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
-from harness import executor, fence, values, wire
+from harness import executor, fence, frames, values, wire
 from harness.subject import Call, Outcome
 from harness.values import Callback, Proxy
 
 _PR_SET_CHILD_SUBREAPER = 36
 
+_leaders: set[int] = set()  # groups that are to live, by the pid of their first process
+_statuses: dict[int, int] = {}  # exit statuses of leaders that have been collected
+
 
 def main(descriptor: int) -> None:
-    """Serves the control socket: a line of JSON a request, descriptors beside it, a line of JSON an answer."""
+    """Serves the control socket: a line of JSON a request, descriptors beside it, a line of JSON an answer.
+
+    While the libraries load, the kernel ends this process with the judge; afterwards the closed socket does, so that
+    what a group has left in the background is ended too.
+    """
+    fence.end_with_parent(os.getppid())
     control = socket.socket(fileno=descriptor)
     _become_subreaper()
     hello = json.loads(wire.receive(control))
     for module in hello["preload"]:
         importlib.import_module(module)
-    with contextlib.suppress(ImportError, OSError, RuntimeError):
-        importlib.import_module("pyseccomp")
     if "torch" in hello["preload"]:
         sys.modules["torch"].set_num_threads(1)
+    fence.compile_filters()
     gc.collect()
     gc.freeze()  # children share these pages; a collection there would copy them
     layers = fence.isolate_worker()
@@ -50,23 +59,25 @@ def main(descriptor: int) -> None:
         "landlock": fence.landlock_abi(),
     }
     wire.send(control, json.dumps(about).encode())
+    fence.outlive_parent()
     while True:
         try:
             message, descriptors, _, _ = socket.recv_fds(control, 1, 2)
-            request = json.loads(wire.receive(control)) if message else {"do": "end"}
+            request: dict[str, Any] = json.loads(wire.receive(control)) if message else {"do": "leave"}
         except (ConnectionError, wire.Closed):
-            request = {"do": "end"}
+            request = {"do": "leave"}
         if request["do"] == "fork":
             _fork(control, request, descriptors)
-        elif request["do"] == "wait":
-            wire.send(control, json.dumps({"status": _reap(request["pid"])}).encode())
+        elif request["do"] == "end":
+            wire.send(control, json.dumps({"status": _end(request["pid"], request["uid"])}).encode())
         else:  # the judge has gone, or is done: whatever is left of any group goes too
-            _end_descendants()
+            _leaders.clear()
+            _end_family()
             return
 
 
 def _become_subreaper() -> None:
-    """Orphans of a group come to this process, where the judge finds and ends them."""
+    """Orphans of a group come to this process, which ends them."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):
@@ -74,16 +85,18 @@ def _become_subreaper() -> None:
 
 
 def _fork(control: socket.socket, request: dict[str, Any], descriptors: list[int]) -> None:
+    parent = os.getpid()
     pid = os.fork()
     if pid:
         for descriptor in descriptors:
             os.close(descriptor)
+        _leaders.add(pid)
         wire.send(control, json.dumps({"pid": pid}).encode())
         return
     status = 1
     try:
         control.close()
-        _child(request, *descriptors)
+        _child(request, parent, *descriptors)
         status = 0
     except wire.Closed:
         status = 0
@@ -91,19 +104,99 @@ def _fork(control: socket.socket, request: dict[str, Any], descriptors: list[int
         os._exit(status)
 
 
-def _reap(pid: int) -> int:
-    """The child's exit status; the group's orphans are collected on the way."""
+# -- ending ------------------------------------------------------------------------------------------------------------
+
+
+def _end(pid: int, uid: int | None) -> int:
+    """Ends a group and whatever it has left behind. Gives its exit status: its own, where it had ended itself."""
+    if pid in _leaders:
+        for kill in (os.killpg, os.kill):
+            with contextlib.suppress(OSError):
+                kill(pid, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            _statuses[pid] = os.waitpid(pid, 0)[1]
+        _leaders.discard(pid)
+    if _left_behind():
+        if uid is not None:
+            _end_user(uid)
+        _end_family()
+    return _statuses.pop(pid, 0)
+
+
+def _left_behind() -> bool:
+    """Whether there are children other than living leaders: orphans come here once their group's leader is dead."""
     try:
-        _, status = os.waitpid(pid, 0)
-    except ChildProcessError:
-        return 0
+        children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    except OSError:  # a kernel that does not say
+        return True
+    return any(int(child) not in _leaders for child in children)
+
+
+def _end_user(uid: int) -> None:
+    """Kills every process of a user, in one stroke that no fork escapes."""
+    pid = os.fork()
+    if pid == 0:
+        with contextlib.suppress(OSError):
+            os.setgroups([])
+            os.setresgid(uid, uid, uid)
+            os.setresuid(uid, uid, uid)
+            os.kill(-1, signal.SIGKILL)
+        os._exit(0)
+    os.waitpid(pid, 0)
+
+
+def _end_family() -> None:
+    """Kills every process below this one but living groups: all are stopped first, so that none forks on meanwhile."""
+    for _ in range(100):
+        stopped: set[int] = set()
+        while new := _descendants() - stopped:
+            for pid in new:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGSTOP)
+            stopped |= new
+        for pid in stopped:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        _collect()
+        if not stopped:
+            return
+        time.sleep(0.001)
+
+
+def _collect() -> None:
+    """Takes the exit statuses of children that have ended, and keeps those that the judge may ask for."""
     with contextlib.suppress(ChildProcessError):
-        while os.waitpid(-1, os.WNOHANG)[0]:
-            pass
-    return status
+        while True:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+            if not pid:
+                return
+            if pid in _leaders:
+                _leaders.discard(pid)
+                _statuses[pid] = status
 
 
-def _child(request: dict[str, Any], wire_descriptor: int, output_descriptor: int) -> None:
+def _descendants() -> set[int]:
+    """Living processes below this one, without living leaders and what is below them."""
+    below: dict[int, list[int]] = {}
+    for entry in os.scandir("/proc"):
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                state, parent = Path(entry.path, "stat").read_text().rpartition(")")[2].split()[:2]
+                if state != "Z" or int(parent) != os.getpid():
+                    below.setdefault(int(parent), []).append(int(entry.name))
+    found: set[int] = set()
+    todo = [os.getpid()]
+    while todo:
+        children = [pid for pid in below.get(todo.pop(), []) if pid not in _leaders and pid not in found]
+        found.update(children)
+        todo += children
+    return found
+
+
+# -- a group -----------------------------------------------------------------------------------------------------------
+
+
+def _child(request: dict[str, Any], parent: int, wire_descriptor: int, output_descriptor: int) -> None:
     os.setsid()
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
@@ -115,47 +208,55 @@ def _child(request: dict[str, Any], wire_descriptor: int, output_descriptor: int
     sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)
     sys.stderr = open(2, "w", encoding="utf-8", errors="replace", closefd=False, buffering=1)
     os.dup2(wire_descriptor, 3)
-    os.closerange(4, 256)
+    os.closerange(4, 2**16)
     link = socket.socket(fileno=3)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    root, scratch = Path(request["root"]), request["scratch"]
-    os.environ.update(HOME=scratch, TMPDIR=scratch)
-    os.chdir(root)
     plan = request["plan"]
+    folder = Path(request["folder"])
+    in_memory = request["in_memory"] and fence.own_folder(str(folder), plan["folder_bytes"], plan["folder_files"])
+    root, scratch = furnish(folder, Path(request["source"]), plan["uid"])
+    os.environ.update(HOME=str(scratch), TMPDIR=str(scratch))
+    os.chdir(root)
     plan["read"].append(f"/proc/{os.getpid()}")
-    layers = fence.raise_fence(plan)
+    layers = [*(["folder"] if in_memory else []), *fence.raise_fence(plan, parent)]
     wire.send(link, wire.encode({"is": "ready", "layers": layers}))
     _serve(link, root, request["stand_ins"])
 
 
-def _end_descendants() -> None:
-    """Kills every process below this one, until there is none."""
-    for _ in range(50):
-        with contextlib.suppress(OSError):
-            children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-            if not children:
-                return
-            for pid in children:  # orphans of these come here next: this process is their subreaper
-                with contextlib.suppress(OSError):
-                    os.kill(int(pid), signal.SIGKILL)
-        with contextlib.suppress(ChildProcessError):
-            os.waitpid(-1, 0)
+def furnish(folder: Path, source: Path, uid: int | None) -> tuple[Path, Path]:
+    """Puts a copy of the submission and an empty scratch folder into a group's folder. Gives both."""
+    root, scratch = folder / "submission", folder / "scratch"
+    scratch.mkdir()
+    skip = shutil.ignore_patterns("report", "__pycache__")  # the judge reads the report; no code needs it
+    shutil.copytree(source, root, symlinks=True, ignore=skip, copy_function=shutil.copyfile)
+    if uid is not None:
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, uid, uid, follow_symlinks=False)
+    return root, scratch
 
 
 def _serve(link: socket.socket, root: Path, stand_ins: bool) -> None:
     """Answers the judge's calls until the wire closes."""
     turn = threading.RLock()  # a student's thread may call back while another waits
+    answering = False
 
     def invoke(number: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         with turn:
-            wire.send(link, wire.encode({"is": "callback", "number": number, "args": args, "kwargs": kwargs}))
+            if not answering:
+                raise RuntimeError("the call that lent this function is over")
+            frame = wire.encode({"is": "callback", "number": number, "args": args, "kwargs": kwargs})
+            try:
+                frames.measure(frame)
+            except wire.BadFrame as error:
+                raise MemoryError(str(error)) from None
+            wire.send(link, frame)
             try:
                 reply = wire.decode(wire.receive(link), back)
             except wire.Closed:
                 os._exit(0)
         if "raise" in reply:
-            kind = {"MemoryError": MemoryError, "ValueError": ValueError}.get(reply["raise"][0], RuntimeError)
-            raise kind(reply["raise"][1])
+            kinds = {"MemoryError": MemoryError, "ValueError": ValueError, "TypeError": TypeError}
+            raise kinds.get(reply["raise"][0], RuntimeError)(reply["raise"][1])
         return reply["value"]
 
     def back(number: int, rest: Any) -> Any:
@@ -167,7 +268,11 @@ def _serve(link: socket.socket, root: Path, stand_ins: bool) -> None:
         while True:
             request = wire.decode(wire.receive(link), back)
             call = Call(request["name"], tuple(request["args"]), request["kwargs"], request["keep"], request["echo"])
-            _answer(link, asked.run(call))
+            answering = True
+            outcome = asked.run(call)
+            with turn:
+                answering = False
+                _answer(link, outcome)
 
 
 def _answer(link: socket.socket, outcome: Outcome) -> None:
@@ -175,10 +280,14 @@ def _answer(link: socket.socket, outcome: Outcome) -> None:
         sys.stdout.flush()
     try:
         frame = wire.encode({"is": "outcome", **as_data(outcome)})
-        wire.send(link, frame)
+        frames.measure(frame)
     except (MemoryError, wire.BadFrame) as error:
         text = f"the result is too large to hand over: {error}"
-        wire.send(link, wire.encode({"is": "outcome", **as_data(Outcome("raised", type="MemoryError", text=text))}))
+        frame = wire.encode({"is": "outcome", **as_data(Outcome("raised", type="MemoryError", text=text))})
+    except Exception as error:  # a name that is no text, say
+        text = f"the result cannot be handed over: {type(error).__name__}"
+        frame = wire.encode({"is": "outcome", **as_data(Outcome("raised", type="ValueError", text=text))})
+    wire.send(link, frame)
 
 
 def as_data(outcome: Outcome) -> dict[str, Any]:
@@ -191,4 +300,3 @@ def as_data(outcome: Outcome) -> dict[str, Any]:
         "text": outcome.text[: values.MAX_TEXT],
         "frames": [[f.file, f.line, f.text] for f in outcome.frames],
     }
-

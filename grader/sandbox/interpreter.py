@@ -28,8 +28,16 @@ def open_to_all(path: Path) -> bool:
     """Whether any user may reach and read a file or folder."""
     path = path.resolve()
     try:
-        reachable = all(p.stat().st_mode & stat.S_IXOTH for p in path.parents)
-        return reachable and bool(path.stat().st_mode & stat.S_IROTH)
+        return reachable(path.parent) and bool(path.stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return False
+
+
+def reachable(folder: Path) -> bool:
+    """Whether any user may go through a folder."""
+    folder = folder.resolve()
+    try:
+        return all(p.stat().st_mode & stat.S_IXOTH for p in (folder, *folder.parents))
     except OSError:
         return False
 
@@ -72,4 +80,8 @@ def readable(library: Path, standard: list[str]) -> list[str]:
 def _entries(folder: str) -> list[str]:
     """The folder, where no packages are installed in it; else what is in it but those."""
     installed = [name for name in ("site-packages", "dist-packages") if os.path.exists(f"{folder}/{name}")]
-    return [path for path in glob.glob(f"{folder}/*") if os.path.basename(path) not in installed] if installed else [folder]
+    return (
+        [path for path in glob.glob(f"{folder}/*") if os.path.basename(path) not in installed]
+        if installed
+        else [folder]
+    )

@@ -10,20 +10,27 @@ import sysconfig
 from pathlib import Path
 
 import harness
+from harness import contract
 
-_JUDGE = ("reference", "grader", "attnlab_grader")
-_TORCH = ("torch", "functorch", "torchgen", "triton", "nvidia", "sympy", "networkx", "jax", "jaxlib", "tensorflow", "keras",
-          "cupy", "mlx", "scipy", "sklearn", "numba", "transformers", "xformers", "flash_attn")  # fmt: skip
+_JUDGE = frozenset(("reference", "grader", "rubrics", "attnlab_grader", "tests"))
+# torch's own companions, beside what the contract forbids in attention.py
+_TORCH = contract.FORBIDDEN_LIBRARIES | frozenset(
+    ("torchgen", "torchaudio", "nvidia", "sympy", "networkx", "scikit_learn")
+)
 
 
 def link_library(folder: Path, torch: bool) -> Path:
     """Makes `folder` and links into it; without `torch`, nothing that could do the lab's work for a student is there."""
     folder.mkdir(parents=True)
-    refused = _JUDGE if torch else _JUDGE + _TORCH
+    refused = _JUDGE if torch else _JUDGE | _TORCH
     for place in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
         for entry in sorted(Path(place).iterdir()):
             name = entry.name.split("-")[0].split(".")[0]
-            if name in refused or entry.suffix in (".pth", ".egg-link") or entry.name.startswith(("__editable__", "_virtualenv")):
+            if (
+                name in refused
+                or entry.suffix in (".pth", ".egg-link")
+                or entry.name.startswith(("__editable__", "_virtualenv"))
+            ):
                 continue
             link = folder / entry.name
             if not link.exists():

@@ -1,8 +1,8 @@
 """Starts a worker, opens groups in it, asks them, and ends what goes past a limit.
 
 One worker process a kind ("numpy", "torch") loads its libraries once and forks a child per group (harness.worker). The judge
-watches a child from outside: the kernel's CPU clock of that process, its wire, and its output. CPU seconds decide a limit;
-wall time only ends a call that makes no progress.
+watches a child from outside: the kernel's CPU clock of that process, its wire, its output, and what its family takes of memory
+and disk. CPU seconds decide a limit; wall time only ends a call that makes no progress, or sleeps on and on.
 """
 
 from __future__ import annotations
@@ -17,19 +17,21 @@ import signal
 import socket
 import struct
 import subprocess
-import sys
 import tempfile
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from grader.sandbox import answers, fencing
+from grader.sandbox.guard import bounded_memory
 from grader.sandbox.interpreter import choose, readable
 from grader.sandbox.library import link_library
-from harness import wire
-from harness.subject import LIMITS, Asking, Call, Frame, Outcome
+from harness import frames, wire
+from harness.check import Fail
+from harness.subject import LIMITS, Asking, Call, Outcome
 from harness.values import Callback, Proxy
 
 StandIns = Mapping[str, Mapping[str, Callback | Proxy]]
@@ -44,36 +46,59 @@ class Limits:
     idle_seconds: float = 5.0
     memory_mib: int = 2048
     output_mib: int = 8
-    file_mib: int = 64
+    file_mib: int = 32
+    folder_mib: int = 128
+    folder_files: int = 4096
     processes: int = 64
     strikes: int = 2  # limits reached in one function before it is not called any more
+    calls: int = 20  # a function's calls together may take that many times the CPU seconds of one
 
 
 class SandboxError(Exception):
-    """The grader's own fault: a worker that does not start or answer."""
+    """The grader's own fault: a worker that does not start or answer, or a machine that gives no fence."""
 
 
 class Sandbox:
     """The workers of one submission. Use as a context manager; on leaving, every process and folder is gone."""
 
     def __init__(self, root: Path, limits: Limits | None = None, trust: bool = False) -> None:
-        self.root = root
+        self.root = root.resolve()
         self.limits = limits or Limits()
-        self.trust = trust  # grade even where the machine gives no fence
+        self.trust = trust  # grade even where the machine gives no fence that holds
         self.layers: list[str] = []
         self.about: dict[str, Any] = {}
         self.strikes: Counter[str] = Counter()
+        self.spent: dict[str, float] = defaultdict(float)
         self.endings: dict[str, Outcome] = {}
-        self.integrity: list[str] = []
+        self.integrity: list[str] = []  # for staff: what no honest submission does
         self.groups: set[int] = set()
-        self._scratch = Path(tempfile.mkdtemp(prefix="attnlab-"))
+        self._scratch = Path(tempfile.mkdtemp(prefix="attnlab-", dir=fencing.place()))
         self._scratch.chmod(0o711)  # a worker of another user must reach its own folder below, and list nothing
         self._count = 0
         self._users: Iterator[int] | None = None
         self._workers: dict[str, _Worker] = {}
 
     def __enter__(self) -> Sandbox:
+        """Raises SandboxError where this machine gives too little to keep an untrusted submission out of the judge's files."""
+        try:
+            self.require(fencing.expected())
+        except SandboxError:
+            self.close()
+            raise
         return self
+
+    def require(self, layers: list[str]) -> None:
+        """Raises SandboxError unless these layers hold, or the submission is trusted."""
+        lacks = fencing.lacks(layers)
+        if lacks and not self.trust:
+            raise SandboxError(
+                f"{lacks}: grade as root or on a kernel with Landlock, or say --trust-submission for work you trust"
+            )
+
+    def tampered(self, text: str) -> None:
+        """Notes for staff what no honest submission does."""
+        if len(self.integrity) < 50:
+            self.integrity.append(text[:300])
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -82,11 +107,12 @@ class Sandbox:
         for worker in self._workers.values():
             worker.close()
         self._workers.clear()
-        shutil.rmtree(self._scratch, ignore_errors=True)
+        remove(self._scratch)
 
     def forget_strikes(self) -> None:
         """Calls are tried afresh: what they stood on has been replaced."""
         self.strikes.clear()
+        self.spent.clear()
         self.endings.clear()
 
     def close_kind(self, kind: str) -> None:
@@ -105,23 +131,18 @@ class Sandbox:
         return worker
 
     def private_folder(self) -> Path:
-        """A folder for one group, with a copy of the submission in it: what the group does to it is gone with it."""
+        """An empty folder for one group, whose first process puts a copy of the submission in."""
         self._count += 1
         folder = self._scratch / f"group-{self._count}"
-        (folder / "scratch").mkdir(parents=True)
-        skip = shutil.ignore_patterns("report", "__pycache__")  # the judge reads the report; no code needs it
-        shutil.copytree(self.root, folder / "submission", symlinks=True, ignore=skip, copy_function=shutil.copyfile)
+        folder.mkdir(mode=0o700)
         return folder
 
     def uid(self) -> int | None:
         """A user that no process has, for one group; None where a worker keeps the judge's."""
-        if not choose()[1]:
+        if not fencing.changes_user():
             return None
         if self._users is None:
-            taken = {entry.stat().st_uid for entry in os.scandir("/proc") if entry.name.isdigit()}
-            start = 20_000 + (os.getpid() * 131) % 40_000
-            free = (uid for uid in itertools.chain(range(start, 60_000), range(20_000, start)) if uid not in taken)
-            self._users = itertools.cycle(itertools.islice(free, 100))
+            self._users = itertools.cycle(fencing.free_users())
         return next(self._users)
 
     @contextlib.contextmanager
@@ -154,7 +175,15 @@ class _Worker:
             start_new_session=True,
         )
         theirs.close()
-        preload = ["numpy", "numpy.random", "numpy.linalg", "numpy.testing", "statistics", "tracemalloc", "harness.executor"]
+        preload = [
+            "numpy",
+            "numpy.random",
+            "numpy.linalg",
+            "numpy.testing",
+            "statistics",
+            "tracemalloc",
+            "harness.executor",
+        ]
         preload += ["torch", "torch.nn.attention"] if kind == "torch" else []
         self._control.settimeout(120)
         try:
@@ -166,7 +195,9 @@ class _Worker:
             self._process.kill()
             if self._process.stderr:
                 heard = self._process.stderr.read()
-            raise SandboxError(f"the {kind} worker did not start: {heard.decode(errors='replace')[-500:] or error}") from None
+            raise SandboxError(
+                f"the {kind} worker did not start: {heard.decode(errors='replace')[-500:] or error}"
+            ) from None
 
     @property
     def pid(self) -> int:
@@ -183,14 +214,15 @@ class _Worker:
         except (OSError, ValueError, wire.Closed, wire.BadFrame) as error:
             raise SandboxError(f"the worker does not answer: {error!r}") from None
 
-    def fork(self, folder: Path, plan: dict[str, Any], stand_ins: bool) -> tuple[int, socket.socket, int]:
+    def fork(self, folder: Path, source: Path, plan: dict[str, Any], stand_ins: bool) -> tuple[int, socket.socket, int]:
         """A child: its pid, the judge's end of its wire, and the end of the pipe that its output comes from."""
         ours, theirs = socket.socketpair()
         heard, spoken = os.pipe()
         request = {
             "do": "fork",
-            "root": str(folder / "submission"),
-            "scratch": str(folder / "scratch"),
+            "folder": str(folder),
+            "source": str(source),
+            "in_memory": "folder" in self.about["layers"],
             "plan": {**plan, "read": self.readable, "write": [str(folder), "/dev/null"]},
             "stand_ins": stand_ins,
         }
@@ -202,64 +234,48 @@ class _Worker:
         os.set_blocking(heard, False)
         return int(reply["pid"]), ours, heard
 
-    def end(self, pid: int) -> int:
-        """Kills a group and whatever it left behind; gives its exit status."""
-        for kill in (os.killpg, os.kill):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                kill(pid, signal.SIGKILL)
-        return self.wait(pid)
-
-    def wait(self, pid: int) -> int:
+    def end(self, pid: int, uid: int | None) -> int:
+        """Ends a group and whatever it left behind; gives its exit status."""
         with contextlib.suppress(SandboxError, KeyError, TypeError):
-            return int(self._request({"do": "wait", "pid": pid}, [])["status"])
+            return int(self._request({"do": "end", "pid": pid, "uid": uid}, [])["status"])
         return 0
 
-    def end_orphans(self, alive: set[int]) -> None:
-        """Ends the worker's descendants that belong to no living group (a group's double fork, say)."""
-        for _ in range(20):
-            left = [pid for pid in _descendants(self.pid, alive)]
-            if not left:
-                return
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError, PermissionError):
-                    os.kill(pid, signal.SIGKILL)
-            for pid in left:
-                with contextlib.suppress(SandboxError):
-                    self.wait(pid)
-
     def close(self) -> None:
-        self.end_orphans(set())
+        """At the end of its control the worker ends what is below it, and itself."""
         self._control.close()
-        with contextlib.suppress(ProcessLookupError):
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
             self._process.kill()
-        self._process.wait()
+            self._process.wait()
         if self._process.stderr:
             self._process.stderr.close()
 
 
-def _give(folder: Path, uid: int) -> None:
-    """Hands a folder and what is in it to a user."""
-    for path in (folder, *folder.rglob("*")):
-        os.chown(path, uid, uid, follow_symlinks=False)
-    folder.chmod(0o700)
+def remove(folder: Path) -> None:
+    """Removes a folder, however deep a submission has made it."""
+    with contextlib.suppress(RecursionError):
+        shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, stderr=subprocess.DEVNULL)
 
 
 def _environment(home: Path) -> dict[str, str]:
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
-    passed = {name: os.environ[name] for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "CUDA_VISIBLE_DEVICES") if name in os.environ}
-    return {"PATH": "/usr/bin:/bin", "HOME": str(home), "TMPDIR": str(home), "LANG": "C.UTF-8", "PYTHONHASHSEED": "0", **threads, **passed}
-
-
-def _descendants(root: int, spared: set[int]) -> list[int]:
-    """Processes below `root`, without the spared ones and what is below them."""
-    found, todo = [], [root]
-    while todo:
-        pid = todo.pop()
-        with contextlib.suppress(OSError):
-            children = {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()} - spared
-            found += children
-            todo += children
-    return found
+    passed = {
+        name: os.environ[name]
+        for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "CUDA_VISIBLE_DEVICES")
+        if name in os.environ
+    }
+    return {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "LANG": "C.UTF-8",
+        "PYTHONHASHSEED": "0",
+        **threads,
+        **passed,
+    }
 
 
 class WorkerSubject(Asking):
@@ -271,9 +287,13 @@ class WorkerSubject(Asking):
         self._stand_ins = stand_ins
         self._backend = backend
         self._pid = 0
+        self._uid: int | None = None
         self._link: socket.socket | None = None
         self._heard = -1
+        self._hearing = False
         self._folder = Path()
+        self._in_memory = False
+        self._looked = 0.0
         self._functions: list[Any] = []
         self._imported: set[str] = set()
         self._unread = bytearray()
@@ -303,6 +323,9 @@ class WorkerSubject(Asking):
         for name in (module, call.name):
             if self._sandbox.strikes[name] >= self._sandbox.limits.strikes:
                 return self._sandbox.endings[name]
+        allowed = self._sandbox.limits.cpu_seconds * self._sandbox.limits.calls
+        if self._sandbox.spent[call.name] > allowed:
+            return Outcome("timeout", text=f"more than {allowed:g} s of CPU in all calls together")
         if self._link is None:
             self._start()
         if not module.startswith("@") and module not in self._imported and module not in self._stand_ins:
@@ -322,13 +345,19 @@ class WorkerSubject(Asking):
 
     def _start(self) -> None:
         worker = self._sandbox.worker(self._kind)
-        self._folder = self._sandbox.private_folder()
-        uid = self._sandbox.uid()
-        if uid is not None:
-            _give(self._folder, uid)
+        self._folder, self._uid = self._sandbox.private_folder(), self._sandbox.uid()
         limits = self._sandbox.limits
-        plan = {"uid": uid, "memory": limits.memory_mib * _MIB, "file_bytes": limits.file_mib * _MIB, "processes": limits.processes}
-        self._pid, self._link, self._heard = worker.fork(self._folder, plan, bool(self._stand_ins))
+        plan = {
+            "uid": self._uid,
+            "memory": limits.memory_mib * _MIB,
+            "file_bytes": limits.file_mib * _MIB,
+            "folder_bytes": limits.folder_mib * _MIB,
+            "folder_files": limits.folder_files,
+            "processes": limits.processes,
+            "cpu_seconds": int(limits.cpu_seconds * limits.calls * 2) + 60,
+        }
+        self._pid, self._link, self._heard = worker.fork(self._folder, self._sandbox.root, plan, bool(self._stand_ins))
+        self._hearing, self._looked = True, time.monotonic()
         self._sandbox.groups.add(self._pid)
         self._functions, self._imported = [], set()
         self._unread.clear()
@@ -339,18 +368,20 @@ class WorkerSubject(Asking):
     def _ready(self, worker: _Worker) -> None:
         """The child's first word: which layers of its fence stand. Too few, and nothing of the submission is loaded."""
         try:
-            layers = wire.decode(self._receive(_Watch(self._pid, Limits(cpu_seconds=30, idle_seconds=30))))["layers"]
-        except (wire.Closed, wire.BadFrame, _Ended, KeyError, TypeError) as error:
+            layers = answers.read(self._receive(_Watch(self._pid, Limits(cpu_seconds=30, idle_seconds=30))))["layers"]
+        except (wire.Closed, wire.BadFrame, _Ended, KeyError) as error:
+            with contextlib.suppress(OSError):
+                self.printed += os.read(self._heard, 4096).decode(errors="replace")
             self.close()
-            raise SandboxError(f"a group did not start: {error!r}") from None
-        self._sandbox.layers = [*layers, *worker.about["layers"]]
+            raise SandboxError(f"a group did not start: {error!r} {self.printed[-500:]}") from None
+        self._in_memory = "folder" in layers
+        self._sandbox.layers = [*layers, *(layer for layer in worker.about["layers"] if layer != "folder")]
         self._sandbox.about = worker.about
-        if not {"uid", "landlock"} & set(layers) and not self._sandbox.trust:
+        try:
+            self._sandbox.require(self._sandbox.layers)
+        except SandboxError:
             self.close()
-            raise SandboxError(
-                "this machine gives neither another user nor Landlock, so a submission could read the judge's files: "
-                "grade as root or on a kernel with Landlock, or say --trust-submission for work you trust"
-            )
+            raise
 
     def close(self) -> None:
         if self._link is None:
@@ -360,11 +391,13 @@ class WorkerSubject(Asking):
             self.cpu_seconds += _cpu(self._pid)
         self._link.close()
         self._link = None
-        worker.end(self._pid)
+        if self._pid:
+            worker.end(self._pid, self._uid)
         os.close(self._heard)
         self._sandbox.groups.discard(self._pid)
-        worker.end_orphans(self._sandbox.groups)
-        shutil.rmtree(self._folder, ignore_errors=True)
+        remove(self._folder)
+        if self._uid is not None and not self._in_memory and "landlock" not in self._sandbox.layers:
+            fencing.sweep(self._uid)
 
     def _number(self, function: Any) -> int:
         self._functions.append(function)
@@ -373,55 +406,81 @@ class WorkerSubject(Asking):
     # -- one question, and what may come of it -------------------------------------------------------------------------
 
     def _exchange(self, call: Call) -> Outcome:
-        request = {"name": call.name, "args": list(call.args), "kwargs": dict(call.kwargs), "keep": call.keep, "echo": call.echo}
+        request = {
+            "name": call.name,
+            "args": list(call.args),
+            "kwargs": dict(call.kwargs),
+            "keep": call.keep,
+            "echo": call.echo,
+        }
         watch = _Watch(self._pid, self._sandbox.limits)
         our_memory_error = False
         try:
             self._send(wire.encode(request, self._number))
             while True:
-                reply = wire.decode(self._receive(watch))
-                if reply["is"] == "outcome":
-                    return self._outcome(reply, our_memory_error)
-                if reply["is"] != "callback":
+                reply = answers.read(self._receive(watch))
+                if reply.get("is") == "outcome":
+                    return self._outcome(answers.outcome(reply), our_memory_error)
+                if reply.get("is") != "callback":
                     raise wire.BadFrame("neither an outcome nor a callback")
-                our_memory_error |= self._answer(reply)
-                watch.progress()
+                with watch.serving():
+                    our_memory_error |= self._answer(reply)
         except _Ended as ended:
             return Outcome(ended.kind, text=ended.text)
         except wire.Closed:
-            return self._ending()
-        except (wire.BadFrame, KeyError, TypeError, AttributeError, IndexError, ValueError) as error:
-            self._sandbox.integrity.append(f"{call.name}: bytes on the wire that the worker does not send ({error})"[:300])
+            return self._ending(call)
+        except wire.BadFrame as error:
+            self._sandbox.tampered(f"{call.name}: bytes on the wire that the worker does not send ({error})")
             return Outcome("crashed", text="the process spoke in the worker's place")
+        finally:
+            self._sandbox.spent[call.name] += watch.used()
 
     def _answer(self, reply: dict[str, Any]) -> bool:
-        """Runs a function of the judge for the submission; true where that raised MemoryError on purpose."""
-        function = self._functions[int(reply["number"])]
+        """Runs a function of the judge for the submission; true where that raised MemoryError on purpose.
+
+        What it raises is raised in the submission, as it would be in one process: it may have been called with anything.
+        """
+        number, args, kwargs = answers.callback(reply, len(self._functions))
         try:
-            value = function(*reply["args"], **reply["kwargs"])
-        except (MemoryError, ValueError) as error:
+            with bounded_memory():
+                value = self._functions[number](*args, **kwargs)
+                data = wire.encode({"value": value}, self._number)
+                if len(data) > wire.MAX_FRAME // 8:
+                    raise ValueError(f"a result of {len(data)} bytes is too large to hand over")
+        except Fail:
+            raise
+        except Exception as error:
             self._send(wire.encode({"raise": [type(error).__name__, str(error)[:300]]}))
             return isinstance(error, MemoryError)
-        self._send(wire.encode({"value": value}, self._number))
+        self._send(data)
         return False
 
-    def _outcome(self, reply: dict[str, Any], our_memory_error: bool) -> Outcome:
-        frames = tuple(Frame(str(f[0]), int(f[1]), str(f[2])) for f in reply["frames"])
-        kind, name, text = str(reply["kind"]), str(reply["type"]), str(reply["text"])
-        if kind not in ("value", "raised", "missing"):
-            raise wire.BadFrame("an outcome of no kind")
+    def _outcome(self, outcome: Outcome, our_memory_error: bool) -> Outcome:
+        name, text = outcome.type, outcome.text
         out_of_memory = name.endswith("MemoryError") or "can't allocate memory" in text or "not enough memory" in text
-        if kind == "raised" and out_of_memory and not our_memory_error:
-            return Outcome("out-of-memory", text=f"more than {self._sandbox.limits.memory_mib} MiB", frames=frames)
-        return Outcome(kind, reply["value"], tuple(reply["echo"]), str(reply["code"]), name, text, frames)
+        if outcome.kind == "raised" and out_of_memory and not our_memory_error:
+            said = text if "too large to hand over" in text else f"more than {self._sandbox.limits.memory_mib} MiB"
+            return Outcome("out-of-memory", text=said, frames=outcome.frames)
+        return outcome
 
-    def _ending(self) -> Outcome:
+    def _ending(self, call: Call) -> Outcome:
         """What the closed wire means: the child's exit status says it."""
-        status = self._sandbox.worker(self._kind).wait(self._pid)
-        if os.WIFSIGNALED(status):
-            number = os.WTERMSIG(status)
-            return Outcome("crashed", text=f"the process was ended by {signal.Signals(number).name}")
-        return Outcome("crashed", text=f"the process ended itself with status {os.waitstatus_to_exitcode(status)}")
+        ended = _has_ended(self._pid)
+        status = self._sandbox.worker(self._kind).end(self._pid, self._uid)
+        self._sandbox.groups.discard(self._pid)
+        self._pid = 0
+        if not ended:
+            return Outcome("crashed", text="the process closed what it answers on")
+        if not os.WIFSIGNALED(status):
+            return Outcome("crashed", text=f"the process ended itself with status {os.waitstatus_to_exitcode(status)}")
+        number = os.WTERMSIG(status)
+        if number == signal.SIGSYS:
+            self._sandbox.tampered(
+                f"{call.name}: a system call that reaches for another process (ptrace, a foreign signal, a connection)"
+            )
+        if number == signal.SIGXCPU:
+            return Outcome("timeout", text="too many CPU seconds in one group of checks")
+        return Outcome("crashed", text=f"the process was ended by {signal.Signals(number).name}")
 
     def _send(self, data: bytes) -> None:
         assert self._link is not None
@@ -440,12 +499,13 @@ class WorkerSubject(Asking):
         while len(self._unread) < need or need == 4:
             if len(self._unread) >= 4:
                 (size,) = struct.unpack("<I", self._unread[:4])
-                if size > wire.MAX_FRAME:
+                if size > frames.MAX_BYTES:
                     raise wire.BadFrame(f"a frame of {size} bytes")
                 need = 4 + size
                 if len(self._unread) >= need:
                     break
-            ready, _, _ = select.select([self._link, self._heard], [], [], watch.patience)
+            sources: list[Any] = [self._link, self._heard] if self._hearing else [self._link]
+            ready, _, _ = select.select(sources, [], [], watch.patience)
             if self._heard in ready:
                 self._listen(watch)
             if self._link in ready:
@@ -454,11 +514,12 @@ class WorkerSubject(Asking):
                 except OSError:
                     raise wire.Closed from None
                 if not part:
-                    self._listen(watch)
+                    if self._hearing:
+                        self._listen(watch)
                     raise wire.Closed
                 self._unread += part
-                watch.heard(len(part))
             watch.check()
+            self._look_around()
         frame = bytes(self._unread[4:need])
         del self._unread[:need]
         return frame
@@ -469,10 +530,23 @@ class WorkerSubject(Asking):
         except BlockingIOError:
             return
         if not text:
-            time.sleep(0.001)  # both ends closed by the submission: select would spin
+            self._hearing = False  # the submission has closed it
         watch.printed(len(text))
         if len(self.printed) < 65_536:
             self.printed = (self.printed + text.decode(errors="replace"))[:65_536]
+
+    def _look_around(self) -> None:
+        """Four times a second: memory that several processes take together, and files where the folder has no size of its own."""
+        now = time.monotonic()
+        if now - self._looked < 0.25:
+            return
+        self._looked = now
+        limits = self._sandbox.limits
+        family = processes_below(self._sandbox.worker(self._kind).pid, self._sandbox.groups - {self._pid})
+        if len(family) > 1 and sum(map(_own_memory, family)) > limits.memory_mib * _MIB:
+            raise _Ended("out-of-memory", f"more than {limits.memory_mib} MiB in {len(family)} processes")
+        if not self._in_memory and _outgrows(self._folder, limits.folder_mib * _MIB, limits.folder_files):
+            raise _Ended("output-flood", f"more than {limits.folder_mib} MiB or {limits.folder_files} files written")
 
 
 class _Ended(Exception):
@@ -483,22 +557,30 @@ class _Ended(Exception):
 
 
 class _Watch:
-    """Limits of one call, seen from outside: CPU seconds of the process, progress, and bytes printed."""
+    """Limits of one call, seen from outside: CPU seconds of the process and of what it has the judge do, progress, and output."""
 
     patience = 0.25
 
     def __init__(self, pid: int, limits: Limits) -> None:
         self._pid, self._limits = pid, limits
-        self._start = self._marked = _cpu(pid)
-        self._since = time.monotonic()
+        self._start = self._marked = self._used = _cpu(pid)
+        self._began = self._since = time.monotonic()
+        self._delayed = _delay(pid)
+        self._judges_cpu = self._judges_wall = 0.0
         self._bytes = 0
 
-    def progress(self) -> None:
-        self._since, self._marked = time.monotonic(), _cpu(self._pid)
+    def used(self) -> float:
+        """CPU seconds so far."""
+        return self._used - self._start + self._judges_cpu
 
-    def heard(self, size: int) -> None:
-        if size:
-            self._since = time.monotonic()
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[None]:
+        """While the judge works for the submission: its CPU seconds count, and time does not pass."""
+        wall, cpu = time.monotonic(), time.thread_time()
+        yield
+        self._judges_cpu += time.thread_time() - cpu
+        self._judges_wall += time.monotonic() - wall
+        self._since, self._marked = time.monotonic(), _cpu(self._pid)
 
     def printed(self, size: int) -> None:
         self._bytes += size
@@ -506,19 +588,82 @@ class _Watch:
             raise _Ended("output-flood", f"more than {self._limits.output_mib} MiB printed in one call")
 
     def check(self) -> None:
-        used = _cpu(self._pid)
-        if used - self._start > self._limits.cpu_seconds:
+        self._used = max(self._used, _cpu(self._pid))
+        if self.used() > self._limits.cpu_seconds:
             raise _Ended("timeout", f"more than {self._limits.cpu_seconds:g} s of CPU in one call")
         now = time.monotonic()
-        if used - self._marked > 0.02 * self._limits.idle_seconds:
-            self._marked, self._since = used, now
+        if self._used - self._marked > 0.02 * self._limits.idle_seconds:
+            self._marked, self._since = self._used, now
         elif now - self._since > self._limits.idle_seconds:
             raise _Ended("timeout", f"no progress in {self._limits.idle_seconds:g} s: the call waits for something")
+        most = 4 * self._limits.idle_seconds
+        if now - self._began > most:
+            working = self._used - self._start + self._judges_wall + _delay(self._pid) - self._delayed
+            if now - self._began - working > most:
+                raise _Ended("timeout", f"more than {most:g} s asleep in one call")
 
 
 def _cpu(pid: int) -> float:
-    """CPU seconds of a process so far, by the kernel; infinity-free: 0 where it has gone."""
+    """CPU seconds of a process so far; 0 where it has gone."""
     try:
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:
         return 0.0
+
+
+def _delay(pid: int) -> float:
+    """Seconds that a process could have run and was made to wait by others; 0 where the kernel does not say."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
+
+
+def _has_ended(pid: int, seconds: float = 1.0) -> bool:
+    """Whether a process ends by itself within a moment."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], seconds)[0])
+    finally:
+        os.close(descriptor)
+
+
+def processes_below(root: int, spared: set[int]) -> list[int]:
+    """Processes below `root`, without the spared ones and what is below them."""
+    found: list[int] = []
+    todo = [root]
+    while todo:
+        pid = todo.pop()
+        with contextlib.suppress(OSError):
+            children = {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()} - spared
+            found += children
+            todo += children
+    return found
+
+
+def _own_memory(pid: int) -> int:
+    """Bytes that a process has in memory and shares with no file."""
+    try:
+        fields = Path(f"/proc/{pid}/statm").read_text().split()
+        return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def _outgrows(folder: Path, bytes_: int, files: int) -> bool:
+    """Whether a folder holds more than that; looks no further than it must."""
+    todo = [str(folder)]
+    while todo:
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(todo.pop()):
+                files -= 1
+                with contextlib.suppress(OSError):
+                    bytes_ -= entry.stat(follow_symlinks=False).st_blocks * 512
+                    if entry.is_dir(follow_symlinks=False):
+                        todo.append(entry.path)
+                if files < 0 or bytes_ < 0:
+                    return True
+    return False
