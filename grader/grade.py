@@ -30,9 +30,10 @@ from harness import check as checking
 from harness import draws
 from harness.check import CHECKS, Check, CheckResult, Fail
 from harness.loader import Submission
+from harness.local import PUBLIC_SECRET
+from harness.rounding import loosened
 from harness.subject import LIMITS
 
-PUBLIC_SECRET = b"attnlab: the public seed"
 # Ways a call ends that say little by themselves: a fault that explains them is named in their place.
 GENERIC = frozenset({"raised", "wrong-shape", "not-finite", "not-an-array", "wrong-dtype"})
 
@@ -149,7 +150,8 @@ class _Judge:
     def _judge_group(self, group: list[Check], needs: str, follow: bool) -> None:
         results = self._run(group, needs, follow=False)
         followed: dict[str, CheckResult] = {}
-        again = [c for c in group if results[c.id].status in ("failed", "blocked")]
+        # what asks attention.py itself is never judged over the judge's own
+        again = [c for c in group if results[c.id].status in ("failed", "blocked") and not _asks_only_attention(c)]
         if follow and again:
             self.sandbox.forget_strikes()
             followed = self._run(again, needs, follow=True, known=results)
@@ -181,7 +183,8 @@ class _Judge:
                     subject = (
                         self.submission.root if needs == "files" else stack.enter_context(self._subject(needs, follow))
                     )
-                results[c.id] = checking.run(c, subject, draws.seed_of(self.secret, c.id))
+                with loosened(by=self.rubric.tolerance_of(c.id)):
+                    results[c.id] = checking.run(c, subject, draws.seed_of(self.secret, c.id))
         return results
 
     def _result_of(self, check_id: str) -> CheckResult | None:
@@ -200,7 +203,7 @@ class _Judge:
         elif needs == "files":
             judged.shown = failure
         else:
-            with self._subject(needs, follow) as subject:
+            with self._subject(needs, follow) as subject, loosened(by=self.rubric.tolerance_of(judged.check.id)):
                 again = checking.run(judged.check, subject, draws.seed_of(PUBLIC_SECRET, judged.check.id))
             judged.shown = again.failure
 
@@ -211,8 +214,7 @@ class _Judge:
         for name in check.families:
             explanation = self._explanation(FAMILIES[name], follow) if name in FAMILIES else None
             if explanation is not None:
-                proof = "; ".join((*explanation.options, *explanation.proof[:3]))
-                named |= {code: proof for code in explanation.codes if code != UNRECOGNISED}
+                named |= dict.fromkeys((code for code in explanation.codes if code != UNRECOGNISED), _proof(explanation))
         about = {code: proof for code, proof in named.items() if code in check.about}
         if about or named:
             return tuple((about or named).items())
@@ -231,6 +233,19 @@ class _Judge:
                 except Exception as error:  # a search that breaks costs a name, not a point; staff are told
                     self.faults.append(f"diagnosis of {family.name}: {type(error).__name__}: {error}"[:300])
         return self.explained[key]
+
+
+def _proof(explanation: Any) -> str:
+    """How a fault was seen, in words: on which probes the answers are those of the fault, and of no other."""
+    probes = explanation.proof
+    if not probes:
+        return ""
+    told = ", ".join(probe.replace("-", " ") for probe in probes[:3]) + (", …" if len(probes) > 3 else "")
+    return f"On {len(probes)} input{'s' * (len(probes) > 1)} made to tell faults apart ({told}) your results equal this fault's."
+
+
+def _asks_only_attention(check: Check) -> bool:
+    return bool(check.functions) and all(name.startswith("attention.") for name in check.functions)
 
 
 def _kv_kind(submission: Submission) -> str:
