@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from harness import contract
 from harness.check import Fail, fail_of, note
 from harness.subject import Call, Outcome, Subject
 from harness.values import Array, Handle, Laid, Opaque
@@ -25,7 +26,7 @@ class Asked:
         self.outcome = outcome
         self.text = shown or spell(call)
         self.inputs = {
-            f"argument {i + 1}": _bare(a) for i, a in enumerate(call.args) if isinstance(_bare(a), np.ndarray)
+            _parameter(call, i): _bare(a) for i, a in enumerate(call.args) if isinstance(_bare(a), np.ndarray)
         }
         self.inputs |= {name: _bare(a) for name, a in call.kwargs.items() if isinstance(_bare(a), np.ndarray)}
 
@@ -101,7 +102,7 @@ class Asked:
                 isinstance(after, np.ndarray) and np.array_equal(before, after, equal_nan=True)
             ):
                 raise self.fail(
-                    f"argument {i + 1} was changed during the call",
+                    f"{_parameter(self.call, i)} was changed during the call",
                     "arguments left as they were",
                     "input-mutated",
                     after,
@@ -114,6 +115,12 @@ def ask(
     """Asks one thing."""
     call = Call(name, args, kwargs, keep=keep, echo=echo)
     return Asked(call, subject.ask(call)[0], shown)
+
+
+def _parameter(call: Call, place: int) -> str:
+    """The contract's name for the argument at this place."""
+    function = contract.FUNCTIONS.get(call.name)
+    return function.required[place] if function and place < len(function.required) else f"argument {place + 1}"
 
 
 def _bare(value: Any) -> Any:
