@@ -1,47 +1,60 @@
 """From what was handed in to a folder that a worker may read: a folder, a zip or a tar becomes a clean copy.
 
 Only regular files are copied, under names of their own, within caps. Links, absolute names, `..` and whatever is too many
-or too large are left out and told as findings; nothing of an archive is ever extracted by name.
+or too large are left out and told as findings; nothing of an archive is ever extracted by name. Names are judged before
+anything is unpacked, and all that is unpacked counts, whether it is kept or not.
 """
 
 from __future__ import annotations
 
+import bz2
 import contextlib
+import gzip
 import importlib.resources
 import io
 import lzma
+import os
+import shutil
 import stat
-import struct
 import tarfile
 import tempfile
 import zipfile
-import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
+from typing import IO, Any
 
 from harness import contract, loader
 from harness.loader import Finding, Submission
 
 MAX_FILES = 500
+MAX_ENTRIES = 4 * MAX_FILES  # looked at, with those that are left out
 MAX_FILE_BYTES = 16 * 2**20
 MAX_BYTES = 64 * 2**20
+MAX_UNPACKED = 2 * MAX_BYTES
+MAX_LIST_BYTES = 2**20  # of a zip's list of contents
+MAX_SOURCE_BYTES = 512 * 2**10  # of one .py file: the judge parses them, which takes a hundred times their size
+MAX_SOURCES_BYTES = 4 * MAX_SOURCE_BYTES
 MAX_DEPTH = 8
 MAX_NAME = 200
 
-# What the standard library raises on archives whose bytes are not what they should be.
-_DAMAGE = (zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError, IndexError,
-           struct.error, OverflowError)  # fmt: skip
+_UNPACK: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 
 
 class IntakeError(Exception):
     """What was named cannot be graded at all: it is no folder and no archive."""
 
 
+class _TooMuch(Exception):
+    """A cap on the whole was reached: what comes after it is not looked at."""
+
+
 @dataclass(frozen=True)
 class _Entry:
+    """A regular file of what was handed in. `read` gives its bytes, up to a number; nothing is unpacked before that."""
+
     name: str
-    data: bytes
+    read: Callable[[int], bytes]
 
 
 @contextlib.contextmanager
@@ -51,15 +64,20 @@ def staged(path: Path) -> Iterator[Submission]:
         folder = Path(scratch, "submission")
         folder.mkdir()
         findings: list[Finding] = []
-        for entry in _capped(_entries(path, findings), findings):
-            target = folder.joinpath(*PurePosixPath(entry.name).parts)
-            with contextlib.suppress(OSError):  # a name that is a file here and a folder there
+        for name, data in _capped(_entries(path, findings), findings):
+            target = folder.joinpath(*PurePosixPath(name).parts)
+            try:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(entry.data)
+                target.write_bytes(data)
+            except (OSError, ValueError):
+                _refuse(findings, name, "its name is that of a folder, or cannot be a file's name here")
         root = loader.find_root(folder)
         _gather_report(root, folder)
-        given = importlib.resources.files("harness.given").joinpath("model.py").read_bytes()
-        (root / contract.GIVEN).write_bytes(given)  # given and not edited: the judge's own copy is the one that counts
+        given = root / contract.GIVEN
+        if given.is_dir():
+            shutil.rmtree(given)
+        # given and not edited: the judge's own copy is the one that counts
+        given.write_bytes(importlib.resources.files("harness.given").joinpath("model.py").read_bytes())
         found = loader.inspect(root)
         yield replace(found, findings=(*findings, *found.findings))
 
@@ -71,8 +89,9 @@ def _gather_report(root: Path, folder: Path) -> None:
         if not wanted.exists():
             others = [folder / f for f in loader.walk(folder) if PurePosixPath(f).name == name]
             if len(others) == 1:
-                wanted.parent.mkdir(exist_ok=True)
-                others[0].rename(wanted)
+                with contextlib.suppress(OSError):  # a file that is called report
+                    wanted.parent.mkdir(exist_ok=True)
+                    others[0].rename(wanted)
 
 
 def _entries(path: Path, findings: list[Finding]) -> Iterator[_Entry]:
@@ -82,9 +101,8 @@ def _entries(path: Path, findings: list[Finding]) -> Iterator[_Entry]:
         raise IntakeError(f"{path} is neither a folder nor a file: name a submission's folder, or a .zip or .tar of it")
     if zipfile.is_zipfile(path):
         return _of_zip(path, findings)
-    with contextlib.suppress(*_DAMAGE):
-        if tarfile.is_tarfile(path):
-            return _of_tar(path, findings)
+    if _is_tar(path):
+        return _of_tar(path, findings)
     raise IntakeError(f"{path} is no zip and no tar archive: name a submission's folder, or a .zip or .tar of it")
 
 
@@ -94,76 +112,159 @@ def _refuse(findings: list[Finding], name: str, why: str) -> None:
 
 
 def _of_folder(path: Path, findings: list[Finding]) -> Iterator[_Entry]:
-    for link in sorted(path.rglob("*")):
-        if link.is_symlink() and not loader.is_junk(link.name):
-            _refuse(findings, link.relative_to(path).as_posix(), "it is a link")
-    for name in loader.walk(path):
-        file = path / name
-        if file.stat().st_size > MAX_FILE_BYTES:
-            _refuse(findings, name, f"it is larger than {MAX_FILE_BYTES >> 20} MiB")
-            continue
+    todo = [("", 0)]
+    while todo:
+        inside, depth = todo.pop()
         try:
-            yield _Entry(name, file.read_bytes())
+            found = sorted(os.scandir(path / inside), key=lambda entry: entry.name)
         except OSError as error:
-            _refuse(findings, name, f"it cannot be read ({error.strerror})")
+            _refuse(findings, inside, f"it cannot be read ({error.strerror})")
+            continue
+        for entry in found:
+            name = f"{inside}/{entry.name}" if inside else entry.name
+            if loader.is_junk(entry.name):
+                continue
+            if entry.is_symlink():
+                _refuse(findings, name, "it is a link")
+            elif entry.is_file(follow_symlinks=False):
+                yield _Entry(name, _reader_of(Path(entry.path)))
+            elif entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
+                todo.append((name, depth + 1))
+            else:
+                _refuse(findings, name, "it is no regular file, or too deep")
+
+
+def _reader_of(path: Path) -> Callable[[int], bytes]:
+    def read(limit: int) -> bytes:
+        with path.open("rb") as file:
+            return file.read(limit)
+
+    return read
+
+
+class _Bounded(io.FileIO):
+    """A file of which one read gives no more than `most` bytes: a zip's list of contents is read at once."""
+
+    most = MAX_LIST_BYTES
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        wanted = self.most + 1 if size is None or size < 0 else size
+        data = super().read(min(wanted, self.most + 1)) or b""
+        if len(data) > self.most:
+            raise _TooMuch(f"its list of contents is longer than {self.most >> 20} MiB")
+        return data
 
 
 def _of_zip(path: Path, findings: list[Finding]) -> Iterator[_Entry]:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with _Bounded(str(path)) as file, zipfile.ZipFile(file) as archive:
+            file.most = MAX_UNPACKED
             for info in archive.infolist():
-                mode = info.external_attr >> 16
                 if info.is_dir():
                     continue
-                if stat.S_ISLNK(mode):
+                if stat.S_ISLNK(info.external_attr >> 16):
                     _refuse(findings, info.filename, "it is a link")
                 elif info.flag_bits & 1:
                     _refuse(findings, info.filename, "it is encrypted")
                 else:
-                    with archive.open(info) as file:
-                        yield from _read(file, info.filename, findings)
-    except _DAMAGE as error:
-        _refuse(findings, path.name, f"the archive is damaged from here on ({error})"[:200])
+                    yield _Entry(info.filename, _reader_in(archive, info))
+    except _TooMuch as error:
+        _refuse(findings, path.name, f"{error}, and the rest was left out")
+    except Exception as error:  # whatever the standard library makes of bytes that are not what they should be
+        _refuse(findings, path.name, f"the archive is damaged from here on ({type(error).__name__}: {error})"[:200])
+
+
+def _reader_in(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Callable[[int], bytes]:
+    def read(limit: int) -> bytes:
+        with archive.open(info) as file:
+            return file.read(limit)
+
+    return read
+
+
+class _Counted:
+    """What an unpacked stream gives, up to a number of bytes in all: skipping a member unpacks it too."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._stream = stream
+        self._left = MAX_UNPACKED
+
+    def read(self, size: int) -> bytes:
+        if size > self._left:
+            raise _TooMuch(f"it unpacks to more than {MAX_UNPACKED >> 20} MiB")
+        self._left -= size
+        return self._stream.read(size)
+
+
+def _unpacked(path: Path) -> IO[bytes]:
+    with path.open("rb") as file:
+        magic = file.read(5)
+    for start, unpack in _UNPACK.items():
+        if magic.startswith(start):
+            return unpack(path)  # type: ignore[no-any-return]
+    return path.open("rb")
+
+
+def _is_tar(path: Path) -> bool:
+    try:
+        with _unpacked(path) as stream, tarfile.open(fileobj=_Counted(stream), mode="r|"):  # type: ignore[call-overload]
+            return True
+    except Exception:  # no archive, or one whose first bytes are damaged
+        return False
 
 
 def _of_tar(path: Path, findings: list[Finding]) -> Iterator[_Entry]:
     try:
-        with tarfile.open(path) as archive:
-            for info in archive:
+        with _unpacked(path) as stream, tarfile.open(fileobj=_Counted(stream), mode="r|") as archive:  # type: ignore[call-overload]
+            for number, info in enumerate(archive):
+                if number >= MAX_ENTRIES:
+                    raise _TooMuch(f"it has more than {MAX_ENTRIES} entries")
+                archive.members = []  # it would keep them all
                 if info.isdir():
                     continue
                 file = archive.extractfile(info) if info.isreg() else None
                 if file is None:
                     _refuse(findings, info.name, "it is a link or no regular file")
                 else:
-                    yield from _read(file, info.name, findings)
-    except _DAMAGE as error:
-        _refuse(findings, path.name, f"the archive is damaged from here on ({error})"[:200])
+                    yield _Entry(info.name, file.read)
+    except _TooMuch as error:
+        _refuse(findings, path.name, f"{error}, and the rest was left out")
+    except Exception as error:  # as above
+        _refuse(findings, path.name, f"the archive is damaged from here on ({type(error).__name__}: {error})"[:200])
 
 
-def _read(file: io.IOBase | zipfile.ZipExtFile, name: str, findings: list[Finding]) -> Iterator[_Entry]:
-    """Reads what is there, not what the header says, and no more than the cap."""
-    data = file.read(MAX_FILE_BYTES + 1)
-    if len(data) > MAX_FILE_BYTES:
-        _refuse(findings, name, f"it is larger than {MAX_FILE_BYTES >> 20} MiB")
-    else:
-        yield _Entry(name, bytes(data))
-
-
-def _capped(entries: Iterator[_Entry], findings: list[Finding]) -> Iterator[_Entry]:
-    """Entries with names that stay inside, until the caps on number and bytes are reached."""
-    count = total = 0
-    for entry in entries:
+def _capped(entries: Iterator[_Entry], findings: list[Finding]) -> Iterator[tuple[str, bytes]]:
+    """Names that stay inside, with their bytes, until the caps on numbers and bytes are reached."""
+    count = total = sources = unpacked = 0
+    for number, entry in enumerate(entries):
         parts = PurePosixPath(entry.name.replace("\\", "/")).parts
         if any(loader.is_junk(part) for part in parts):
             continue
         if not parts or entry.name.startswith(("/", "\\")) or ".." in parts or ":" in parts[0] or "\0" in entry.name:
             _refuse(findings, entry.name, "its name leads out of the submission")
-        elif len(parts) > MAX_DEPTH or any(len(part.encode(errors="replace")) > MAX_NAME for part in parts):
+            continue
+        if len(parts) > MAX_DEPTH or any(len(part.encode(errors="replace")) > MAX_NAME for part in parts):
             _refuse(findings, entry.name, "its name is too long or too deep")
-        elif count >= MAX_FILES or total + len(entry.data) > MAX_BYTES:
+            continue
+        try:
+            data = bytes(entry.read(MAX_FILE_BYTES + 1))
+        except _TooMuch as error:
+            _refuse(findings, entry.name, str(error))
+            return
+        except Exception as error:  # damaged, unreadable, packed in a way that is not known here
+            _refuse(findings, entry.name, f"it cannot be read ({type(error).__name__}: {error})"[:200])
+            continue
+        unpacked += len(data)
+        source = len(data) if parts[-1].endswith(".py") else 0
+        if number >= MAX_ENTRIES or unpacked > MAX_UNPACKED or count >= MAX_FILES:
             _refuse(findings, entry.name, f"the submission has more than {MAX_FILES} files or {MAX_BYTES >> 20} MiB")
             return
+        if len(data) > MAX_FILE_BYTES:
+            _refuse(findings, entry.name, f"it is larger than {MAX_FILE_BYTES >> 20} MiB")
+        elif source > MAX_SOURCE_BYTES or sources + source > MAX_SOURCES_BYTES:
+            _refuse(findings, entry.name, f"it is more than {MAX_SOURCE_BYTES >> 10} KiB of Python")
+        elif total + len(data) > MAX_BYTES:
+            _refuse(findings, entry.name, f"the submission has more than {MAX_BYTES >> 20} MiB")
         else:
-            count, total = count + 1, total + len(entry.data)
-            yield _Entry("/".join(parts), entry.data)
+            count, total, sources = count + 1, total + len(data), sources + source
+            yield "/".join(parts), data
