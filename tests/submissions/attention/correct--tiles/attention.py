@@ -1,0 +1,60 @@
+"""Attention from scratch."""
+import math
+
+import numpy as np
+
+
+def softmax(x, axis=-1):
+    z = x - x.max(axis=axis, keepdims=True)
+    e = np.exp(z)
+    return e / e.sum(axis=axis, keepdims=True)
+
+
+def project(X, W_Q, W_K, W_V):
+    return X @ W_Q, X @ W_K, X @ W_V
+
+
+def scaled_dot_product_attention(Q, K, V, mask=None, scale=None):
+    d_k = Q.shape[-1]
+    if scale is None:
+        scale = 1 / math.sqrt(d_k)
+    n, m = Q.shape[-2], K.shape[-2]
+    shown = np.ones((n, m), bool) if mask is None else mask
+    shown = np.broadcast_to(shown, (*Q.shape[:-1], m))
+    top = np.full((*Q.shape[:-1], 1), np.finfo(Q.dtype).min, Q.dtype)  # running maximum
+    total = np.zeros_like(top)
+    out = np.zeros((*Q.shape[:-1], V.shape[-1]), Q.dtype)
+    tables = []
+    for start in range(0, m, 3):
+        part = slice(start, start + 3)
+        S = Q @ K[..., part, :].swapaxes(-1, -2) * scale
+        S = np.where(shown[..., part], S, -np.inf)
+        new = np.maximum(top, S.max(axis=-1, keepdims=True))
+        E = np.exp(S - new)
+        shrink = np.exp(top - new)
+        total = total * shrink + E.sum(axis=-1, keepdims=True)
+        out = out * shrink + E @ V[..., part, :]
+        top = new
+        tables.append(S)
+    A = np.exp(np.concatenate(tables, axis=-1) - top) / total
+    return out / total, A
+
+
+def self_attention(X, W_Q, W_K, W_V, mask=None):
+    Q, K, V = project(X, W_Q, W_K, W_V)
+    return scaled_dot_product_attention(Q, K, V, mask=mask)
+
+
+def causal_mask(n_queries, n_keys=None):
+    if n_keys is None:
+        n_keys = n_queries
+    return np.tri(n_queries, n_keys, n_keys - n_queries, dtype=bool)
+
+
+def sinusoidal_positions(n, d):
+    pos = np.arange(n)[:, None]
+    freq = 1 / 10000 ** (np.arange(0, d, 2) / d)
+    P = np.zeros((n, d))
+    P[:, ::2] = np.sin(pos * freq)
+    P[:, 1::2] = np.cos(pos * freq)
+    return P
