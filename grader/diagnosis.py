@@ -10,10 +10,12 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
+from math import isfinite
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
 import reference.variants
 from reference.variants.space import (
@@ -31,6 +33,9 @@ from reference.variants.space import (
 UNRECOGNISED = "unrecognised"
 MOST_WRONG = 3  # options in one explanation: beyond it, explanations are more likely to be chance than truth
 ROUNDING = 1000  # in units of the dtype's eps: legal ways of writing one formula differ by some tens
+
+_EPS = float(np.finfo(np.float64).eps)
+_NUMBERS = (np.ndarray, np.generic, float, int)
 
 
 class Family(Protocol):
@@ -92,9 +97,9 @@ class _Partial(Variant):
 
     def value(self, decision: str) -> float:
         option = self._chosen[decision]
+        if self._reads is not None:
+            return option.examples[0]  # any will do: what is noted are the questions, not the answer
         if option.value is None:
-            if self._reads is not None:
-                raise _Undecided(decision)
             values = self._family.read(self, decision, self._observations)
             raise _Undecided(decision, tuple(option.at(value) for value in values))
         return option.value
@@ -119,6 +124,8 @@ def explain(
 ) -> Explanation:
     """Explain the answers to a family's probes (by their names; probes without an answer are passed over)."""
     asked = tuple(p for p in (family.PROBES if probes is None else probes) if p.name in observations)
+    if all(isinstance(observations[probe.name], Failed) for probe in asked):
+        return Explanation((UNRECOGNISED,), (), (), matched=False)  # failing everywhere tells no fault from another
     for n_wrong in range(most + 1):
         matches = list(
             _search(
@@ -165,14 +172,18 @@ def _search(
 
 @dataclass
 class _Node:
-    """What a prediction is known to do after some answers to what it asked: ask about a decision, or answer the probe."""
+    """What a prediction is known to do after some answers to what it asked: ask about a decision, or answer the probe.
+
+    An answer that depends on a number read out of a submission is not kept: `numbered` stands in its place.
+    """
 
     asks: str | None = None
     answer: Answer | None = None
+    numbered: bool = False
     then: dict[str, _Node] = field(default_factory=dict)  # by name of the option taken
 
 
-# What is known of each probe. It is the same for every submission, but for options whose number is read out of one: those stay out.
+# What is known of each probe: it is the same for every submission.
 _known: WeakKeyDictionary[Probe, _Node] = WeakKeyDictionary()
 
 
@@ -200,15 +211,15 @@ def _outcome(family: Any, probe: Probe, variant: _Partial, node: _Node) -> tuple
     while True:
         if node.answer is not None:
             return node, node.answer
-        if node.asks is None:
-            _learn(family, probe, variant)
-        elif node.asks not in variant:
-            return node, _Undecided(node.asks)
-        elif variant[node.asks].examples:
+        if node.numbered:
             try:
                 return node, family.predict(variant, probe)
             except _Undecided as undecided:
                 return node, undecided
+        if node.asks is None:
+            _learn(family, probe, variant)
+        elif node.asks not in variant:
+            return node, _Undecided(node.asks)
         else:
             node = node.then.setdefault(variant[node.asks].name, _Node())
 
@@ -216,18 +227,15 @@ def _outcome(family: Any, probe: Probe, variant: _Partial, node: _Node) -> tuple
 def _learn(family: Any, probe: Probe, variant: _Partial) -> None:
     """Predict with what is undecided taken to be right, and note every question on the way to the answer."""
     reads: dict[str, Option] = {}
-    answer: Answer | None = None
-    try:
-        answer = family.predict(variant.presumed_in(reads), probe)
-    except _Undecided:
-        pass  # asks for a number: known up to there
+    answer: Answer = family.predict(variant.presumed_in(reads), probe)
     node = _known[probe]
     for decision, option in reads.items():
         node.asks = decision
-        if option.examples:
-            return
         node = node.then.setdefault(option.name, _Node())
-    node.answer = answer
+    if any(option.examples for option in reads.values()):
+        node.numbered = True
+    else:
+        node.answer = answer
 
 
 def _decision(family: Any, name: str) -> Decision:
@@ -272,27 +280,29 @@ def _same_part(predicted: Any, observed: Any, probe: Probe) -> bool:
             and predicted.keys() == observed.keys()
             and all(_same_part(predicted[key], observed[key], probe) for key in predicted)
         )
-    if isinstance(predicted, np.ndarray | np.generic | float | int):
-        return isinstance(observed, np.ndarray | np.generic | float | int) and _same_numbers(
-            np.asarray(predicted), np.asarray(observed), probe
-        )
+    if isinstance(predicted, _NUMBERS):
+        return isinstance(observed, _NUMBERS) and _same_numbers(np.asarray(predicted), np.asarray(observed), probe)
     return type(predicted) is type(observed) and bool(predicted == observed)
 
 
-def _same_numbers(predicted: np.ndarray, observed: np.ndarray, probe: Probe) -> bool:
+def _same_numbers(predicted: NDArray[Any], observed: NDArray[Any], probe: Probe) -> bool:
     if predicted.shape != observed.shape or observed.dtype.kind not in "biuf" or predicted.dtype.kind not in "biuf":
         return False
-    predicted, wide = predicted.astype(np.float64), observed.astype(np.float64)
-    # NaN and inf are one: which of them comes out depends on how a correct formula was written down
-    finite = np.isfinite(predicted)
-    if not np.array_equal(finite, np.isfinite(wide)):
-        return False
-    if not finite.all():
-        predicted, wide = predicted[finite], wide[finite]
     if not predicted.size:
         return True
-    if probe.zeros and wide[predicted == 0].any():
+    tolerance = (
+        ROUNDING * _EPS if observed.dtype.kind != "f" else ROUNDING * max(float(np.finfo(observed.dtype).eps), _EPS)
+    )
+    first, other = float(predicted.item(0)), float(observed.item(0))
+    if abs(first - other) > tolerance * (probe.size + abs(first)) and isfinite(first):
+        return False  # most candidates end here
+    predicted, observed = predicted.astype(np.float64, copy=False), observed.astype(np.float64, copy=False)
+    # NaN and inf are one: which of them comes out depends on how a formula was written down
+    finite = np.isfinite(predicted)
+    if not finite.all():
+        if not np.array_equal(finite, np.isfinite(observed)):
+            return False
+        predicted, observed = predicted[finite], observed[finite]
+    if probe.zeros and observed[predicted == 0].any():
         return False
-    eps = np.finfo(observed.dtype if observed.dtype.kind == "f" else np.float64).eps
-    tolerance = ROUNDING * max(float(eps), float(np.finfo(np.float64).eps))
-    return bool((np.abs(predicted - wide) <= tolerance * (probe.size + np.abs(predicted))).all())
+    return bool((np.abs(predicted - observed) <= tolerance * (probe.size + np.abs(predicted))).all())

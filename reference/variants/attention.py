@@ -98,6 +98,7 @@ BATCH: Space = (
     decision(
         "batch",
         Option("fails", "batch-unsupported"),
+        Option("fails for two axes", "batch-unsupported"),
         Option("K.T", "batch-unsupported"),
         Option("first item alone", "batch-unsupported"),
         Option("np.dot for the scores", "batch-unsupported"),
@@ -164,7 +165,7 @@ PROJECTION: Space = (
 )
 
 # Of the softmax's options, these are right along the last axis, or can't be told from failing on a batch.
-_UNSEEN = ("axis -1", "put back last", "put back as one column")
+_UNSEEN = ("the axis asked for", "put back last", "put back as one column")
 SOFTMAX: Space = tuple(
     Decision(d.name, tuple(option for option in d.options if option.name not in _UNSEEN))
     for d in softmax_family.DECISIONS
@@ -225,7 +226,7 @@ def _attend(
     if batch == "first item alone":
         mask = mask[0] if mask is not None and mask.ndim == Q.ndim else mask
         Q, K, V = Q[0], K[0], V[0]
-    if Q.ndim > 2 and batch == "right":
+    if Q.ndim > 2 and batch in ("right", "fails for two axes"):
         K, V, mask = _mixed(v, K, V, mask)
 
     scores = _product(v, Q, K, batch)  # (..., n, m)
@@ -268,8 +269,8 @@ def _check_dimensions(v: Variant, Q: Array) -> None:
         raise ValueError(f"{dimensions}: {Q.ndim} axes")
     if dimensions == "K.swapaxes(1, 2)" and Q.ndim == 2:
         raise ValueError("there is no axis 2")
-    if Q.ndim > 2 and v.pick("batch") == "fails":
-        raise ValueError("two axes alone")
+    if Q.ndim > 2 and v.pick("batch") == "fails" or Q.ndim > 3 and v.pick("batch") == "fails for two axes":
+        raise ValueError(f"too many axes: {Q.ndim}")
 
 
 def _mixed(v: Variant, K: Array, V: Array, mask: Array | None) -> tuple[Array, Array, Array | None]:

@@ -14,6 +14,7 @@ SPACE: Space = (
         "True",
         Option("where hidden", "causal-mask-inverted"),
         Option("on and above the diagonal", "causal-mask-inverted"),
+        Option("everywhere", "causal-mask-lookahead"),
     ),
     decision("aligned to", Option("the first positions", "causal-mask-upper-left")),
     decision(
@@ -22,7 +23,6 @@ SPACE: Space = (
         Option("two to the left", "causal-mask-strict", common=False),
         Option("one to the right", "causal-mask-lookahead"),
         Option("two to the right", "causal-mask-lookahead", common=False),
-        Option("beyond the last key", "causal-mask-lookahead"),
     ),
 )
 SHIFTS = {"one to the left": -1, "two to the left": -2, "one to the right": 1, "two to the right": 2}
@@ -39,9 +39,10 @@ def _causal_mask(v: Variant, n_queries: int, n_keys: int | None = None) -> NDArr
     k = n_keys - n_queries
     if k and v.pick("aligned to") == "the first positions":
         k = 0
-    diagonal = v.pick("diagonal")
-    k += n_keys if diagonal == "beyond the last key" else SHIFTS.get(diagonal, 0)
+    k += SHIFTS.get(v.pick("diagonal"), 0)
     side = v.pick("True")
+    if side == "everywhere":
+        return np.ones((n_queries, n_keys), bool)
     if side == "on and above the diagonal":
         return np.triu(np.ones((n_queries, n_keys), bool), k)
     lower = np.tri(n_queries, n_keys, k, dtype=bool)

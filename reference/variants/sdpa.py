@@ -128,6 +128,7 @@ def probes(seed: int) -> tuple[Probe, ...]:
         probe("hypercube", *normal(3, 3, **equal), scale=0.8),
         probe("one query", *normal(n=1, m=4, d_k=5, d_v=2)),
         probe("one key", *normal(n=3, m=1, d_k=5, d_v=2)),
+        probe("one key, masked", *normal(n=3, m=1, d_k=5, d_v=2), mask=np.array([[True]])),
         probe("all scores high", *table(small + 5000.0), scale=1.0, size=5e3),
         probe("all scores low", *table(small - 3000.0), scale=1.0, size=5e3),
         probe("rows far apart", *table(far), scale=1.0, size=5e3),

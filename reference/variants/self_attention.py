@@ -132,6 +132,7 @@ def probes(seed: int) -> tuple[Probe, ...]:
         probe("two batch axes, a mask each", *normal(2, 4, **unequal), mask=mask(2, 4, 5, 5)),
         probe("hypercube", *normal(3, 3, **equal)),
         probe("one token", *normal(n=1, d=4, d_k=5, d_v=2)),
+        probe("one token, masked", *normal(n=1, d=4, d_k=5, d_v=2), mask=np.array([[True]])),
         probe("all scores high", *table(small + 5000.0), size=5e3),
         probe("all scores low", *table(small - 3000.0), size=5e3),
         probe("rows far apart", *table(far), size=5e3),

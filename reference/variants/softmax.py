@@ -38,6 +38,7 @@ DECISIONS: Space = (
         Option("axis -2", "softmax-max-wrong-axis"),
         Option("axis 0", "softmax-max-wrong-axis"),
         Option("axis 1", "softmax-max-wrong-axis", common=False),
+        Option("the axis asked for", "softmax-max-wrong-axis", common=False),
     ),
     decision(
         "divided by",
@@ -53,13 +54,15 @@ DECISIONS: Space = (
         Option("put back second", "softmax-missing-keepdims", common=False),
         Option("put back as one column", "softmax-missing-keepdims", common=False),
     ),
-    # No fault: ways of writing the quotient that part only where it is not finite.
-    decision("quotient", Option("in Python floats"), Option("through logarithms")),
+    # No faults of their own: what is subtracted where all entries are summed, and ways of writing the quotient that part
+    # only where it is not finite.
+    decision("maximum", Option("a row")),
+    decision("quotient", Option("in Python floats"), Option("through logarithms"), Option("NaN made 0")),
 )
 
 
-def softmax(v: Variant, x: Array, axis: Axis) -> Array:
-    """exp(x - max) / sum along `axis`, as the variant has it."""
+def softmax(v: Variant, x: Array, axis: Axis, asked: int = -1) -> Array:
+    """exp(x - max) / sum along `axis`, as the variant has it; `asked` is the axis that the caller meant."""
     weights = v.pick("weights")
     if weights == "the scores themselves":
         return x
@@ -67,7 +70,7 @@ def softmax(v: Variant, x: Array, axis: Axis) -> Array:
         return _largest(x, axis)
     divided_by = v.pick("divided by")
     reduced = v.pick("reduced axis") if isinstance(axis, int) else "right"
-    lifted = x - _subtracted(v, x, axis, reduced, cancels=divided_by == "right" and reduced == "right")
+    lifted = x - _subtracted(v, x, axis, asked, reduced, cancels=divided_by == "right" and reduced == "right")
     base = v.pick("base")
     powers = np.exp(lifted) if base == "right" else float(base) ** lifted
     if divided_by == "nothing":
@@ -79,10 +82,12 @@ def softmax(v: Variant, x: Array, axis: Axis) -> Array:
     quotient = powers / total
     if not np.isfinite(quotient).all():
         written = v.pick("quotient")
-        if written == "in Python floats":
+        if written == "in Python floats" and ((np.isinf(powers) & np.isfinite(lifted)).any() or (total == 0).any()):
             raise ArithmeticError("math.exp overflows, and a float is not divided by zero")
         if written == "through logarithms":
             return np.exp(lifted - np.log(total))
+        if written == "NaN made 0":
+            return np.nan_to_num(quotient, posinf=np.inf)
     return quotient
 
 
@@ -97,10 +102,12 @@ def _largest(x: Array, axis: Axis) -> Array:
     return one_hot
 
 
-def _subtracted(v: Variant, x: Array, axis: Axis, reduced: str, *, cancels: bool) -> Array | float:
+def _subtracted(v: Variant, x: Array, axis: Axis, asked: int, reduced: str, *, cancels: bool) -> Array | float:
     over = v.pick("maximum over")
     if over != "right":
-        axis = int(over.removeprefix("axis "))
+        axis = asked if over == "the axis asked for" else int(over.removeprefix("axis "))
+    elif not isinstance(axis, int) and v.pick("maximum") == "a row":
+        axis = asked
     elif cancels and np.abs(x).max() < 100:
         return np.max(x, axis=axis, keepdims=True)  # whatever a row has subtracted cancels, and nothing overflows
     what = v.pick("subtracted")
@@ -149,8 +156,8 @@ def epsilon(v: Variant, name: str, weights: Array, predicted: Any) -> tuple[floa
         fall = with_one / without
         found = fall / (1 - fall) * (without / weights - 1)
     found = found[np.isfinite(found)]
-    if not found.size or np.median(found) < 1e-15:
-        return ()
+    if not found.size or np.median(found) < 1e-15 or np.ptp(found) > 1e-2 * np.median(found) + 1e-12:
+        return ()  # no one constant
     raw = float(np.median(found))
     return tuple(dict.fromkeys((float(f"{raw:.1g}"), float(f"{raw:.3g}"), raw)))
 
@@ -176,6 +183,7 @@ SPACE: Space = (
         Option("always -2", "softmax-ignores-axis", common=False),
         Option("always all", "softmax-whole-matrix"),
         Option("always each matrix", "softmax-whole-matrix", common=False),
+        Option("always all but the first", "softmax-ignores-axis", common=False),
     ),
     *DECISIONS,
 )
@@ -192,17 +200,20 @@ def _softmax(v: Variant, x: Array, axis: int | None = None) -> Array:
     if x.ndim < 2 and v.pick("axes") == "two alone":
         raise ValueError("not fewer than two axes")
     used: Axis = axis
+    asked = -1 if axis is None else axis
     ignores = v.pick("axis")
     if ignores == "always all":
         used = None
     elif ignores == "always each matrix":
         used = tuple(range(-min(x.ndim, 2), 0))
+    elif ignores == "always all but the first":
+        used = tuple(range(1, x.ndim))
     elif ignores != "right":
         used = int(ignores.split()[-1])
     elif axis is None:
         default = v.pick("axis by default")
         used = -1 if default == "right" else None if default == "all" else int(default)
-    return softmax(v, x, used)
+    return softmax(v, x, used, asked)
 
 
 def read(v: Variant, decision: str, observations: Mapping[str, Answer]) -> tuple[float, ...]:

@@ -1,0 +1,239 @@
+"""A KVCache that is wrong as a variant says, and rows that know their names, so that what it holds can be told.
+
+Row r of append a is filled with one number of its own; what comes back is then a list of names, whatever else lies in
+the memory that a cache hands out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from reference.attention import Array
+from reference.variants.cache_space import Taken
+
+
+class Refused(Exception):
+    """ValueError, for want of room."""
+
+
+class Broken(Exception):
+    """Another exception for want of room."""
+
+
+UNFILLED = 0.0
+
+
+class Store:
+    """A KVCache as a variant has it; `say` tells the option taken for a decision of STORAGE.
+
+    `watched` names what shows only in some scripts: "dtype" where numbers are rounded or dtypes read, "copy" where an
+    array that was appended changes later.
+    """
+
+    def __init__(
+        self, say: Callable[[str], Taken], n_layers: int, row: tuple[int, int], capacity: int, dtype: str, watched: str
+    ) -> None:
+        self.say, self.row, self.capacity, self.dtype, self.watched = say, row, capacity, dtype, watched
+        share = n_layers > 1 and say("layers").name == "share"
+        first = [[self._empty()], [self._empty()]]
+        self.slots = [first if share else [[self._empty()], [self._empty()]] for _ in range(n_layers)]
+        self.counter = 0
+        self.steps = 0  # decoded since the last prefill
+        self.last: Callable[[], Array] | None = None  # the logits that the last token gave
+
+    def _empty(self) -> Array:
+        return np.zeros((0, *self.row), self.held_in(np.dtype(self.dtype), 0))
+
+    def held_in(self, given: np.dtype[Any], slot: int) -> np.dtype[Any]:
+        """The dtype that something appended is held in."""
+        how = self.say("dtype").name if "dtype" in self.watched else "right"
+        if how.endswith(", values alone"):
+            return np.dtype(how.split(",")[0] if slot else self.dtype)
+        if how == "of what is appended":
+            return given
+        if how == "the wider":
+            return np.promote_types(self.dtype, given)
+        return np.dtype(self.dtype if how == "right" else how)
+
+    def by_counter(self) -> str:
+        return self.say("counter").name if len(self.slots) > 1 else "right"
+
+    def _whole(self, layer: int, slot: int) -> Array:
+        parts = self.slots[layer][slot]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def size(self, layer: int) -> int:
+        return sum(len(part) for part in self.slots[layer][0])
+
+    def append(self, layer: int, k: Array, v: Array) -> None:
+        if self.by_counter() != "right":
+            self._append_by_counter(layer, k, v, self.by_counter())
+            return
+        n, room = len(k), self.capacity - self.size(layer)
+        full = self.say("full").name if n >= room else "right"
+        room += {"one too early": -1, "one too late": 1}.get(full, 0)
+        if n > room and full != "never":
+            self._overfill(full, layer, k, v, max(room, 0))
+        else:
+            self._write(layer, k, v)
+
+    def _overfill(self, full: str, layer: int, k: Array, v: Array, room: int) -> None:
+        n = len(k)
+        if full == "another exception":
+            raise Broken
+        if full == "newest dropped":
+            return
+        if full == "never, in a block":  # one row broadcasts into the empty rest of a block; more rows do not
+            if n == 1 and room == 0:
+                return
+            raise Refused
+        if full in ("oldest dropped", "oldest overwritten in place"):
+            for slot, new in enumerate((k, v)):
+                old = self._whole(layer, slot)
+                if full == "oldest dropped":
+                    rows = np.concatenate([old, new])[-self.capacity :]
+                else:
+                    rows = np.concatenate([old, new[:room]])
+                    over = new[room:][-self.capacity :]
+                    rows[: len(over)] = over
+                self.slots[layer][slot][:] = [rows]
+            return
+        if full in ("stored in part, then refused", "stored in part") and room:
+            self._write(layer, k[:room], v[:room])
+        elif full == "stored, then refused":
+            self._write(layer, k, v)
+        elif full == "keys stored, then refused":
+            self.slots[layer][0].append(k)
+        if full != "stored in part":
+            raise Refused
+
+    def _write(self, layer: int, k: Array, v: Array) -> None:
+        write, keep = self.say("write"), self.say("keep")
+        for slot, given in enumerate((k, v)):
+            parts = self.slots[layer][slot]
+            new = self._copied(given, slot, not sum(len(p) for p in parts))
+            old = self._whole(layer, slot)
+            at, n = len(old), len(new)
+            rows = [*parts, new]
+            if write.name.startswith("over the last"):
+                rows = [old[: max(at - 1, 0)], new]
+                if write.name.endswith("whole") and at:
+                    rows.append(np.full((1, *new.shape[1:]), UNFILLED, new.dtype))
+            elif write.name == "from 0" and at:
+                rows = [new, old[n:], np.full((min(n, at), *new.shape[1:]), UNFILLED, new.dtype)]
+            elif write.name == "in place of all":
+                rows = [new]
+            elif write.name == "in front":
+                rows = [new, old]
+            elif write.name == "twice":
+                rows = [old, new, new]
+            elif write.name == "not at all":
+                rows = [old]
+            elif write.name.startswith("along") and at:
+                rows = [np.concatenate([old, new], axis=1 if write.name == "along the heads" else 2)]
+            elif write.name == "the last of a chunk":
+                rows = [old, new[-1:]]
+            elif write.name == "the first of a chunk":
+                rows = [old, new[:1]]
+            if keep.name != "right":
+                whole, size = np.concatenate(rows), int(keep.value)
+                rows = [whole[-size:] if keep.name == "the last" else whole[:size]]
+            parts[:] = [part for part in rows if len(part)] or [old[:0]]
+
+    def _copied(self, given: Array, slot: int, first: bool) -> Array:
+        copy = self.say("copy").name if "copy" in self.watched else "right"
+        alias = {
+            "first kept as it is": first,
+            "all kept as they are": True,
+            "keys kept as they are": slot == 0,
+            "values kept as they are": slot == 1,
+        }
+        return given.astype(self.held_in(given.dtype, slot), copy=not alias.get(copy, False))
+
+    def _append_by_counter(self, layer: int, k: Array, v: Array, length: str) -> None:
+        """All layers write at one place: `counter`, which each of them moves, or the first or the last alone."""
+        n, by_first = len(k), length.endswith("layer 0")
+        start = self.counter - n if by_first and layer else self.counter
+        if start + n > self.capacity:
+            raise Refused
+        if start < 0:
+            raise ValueError("before the start")
+        for slot, new in enumerate((k, v)):
+            old = self._whole(layer, slot)
+            block = np.full((self.capacity, *self.row), UNFILLED, self.held_in(new.dtype, slot))
+            block[: len(old)] = old
+            block[start : start + n] = new
+            self.slots[layer][slot][:] = [block]
+        last = layer == len(self.slots) - 1
+        if not length.endswith(("layer 0", "last layer")) or (by_first and layer == 0) or (not by_first and last):
+            self.counter += n
+
+    def read(self, layer: int, slot: int) -> Array:
+        slots = self.say("slots").name
+        slot = {"swapped": 1 - slot, "keys for both": 0, "values for both": 1}.get(slots, slot)
+        rows = self._whole(layer, slot)
+        by_counter = self.by_counter() != "right"
+        if not by_counter and (len(rows) >= self.capacity or self.say("read").name == "right"):
+            return rows
+        block = np.full((self.capacity, *rows.shape[1:]), UNFILLED, rows.dtype)
+        block[: len(rows)] = rows
+        return block[: self.counter] if by_counter else block
+
+    def copy(self) -> Store:
+        twin: Store = object.__new__(Store)
+        twin.__dict__ = {**self.__dict__, "slots": [[[p.copy() for p in parts] for parts in x] for x in self.slots]}
+        return twin
+
+    def __len__(self) -> int:
+        lengths = [self.size(layer) for layer in range(len(self.slots))]
+        if self.by_counter() != "right":
+            return self.counter
+        how = self.say("length").name
+        options = {
+            "of layer 0": lengths[0],
+            "of the last layer": lengths[-1],
+            "of the longest": max(lengths),
+            "of all together": sum(lengths),
+            "the capacity": self.capacity,
+        }
+        return options.get(how, min(lengths))
+
+    @property
+    def nbytes(self) -> int:
+        lengths = [self.size(layer) for layer in range(len(self.slots))]
+        per_row, item = self.row[0] * self.row[1], np.dtype(self.dtype).itemsize
+        how = self.say("nbytes").name
+        tokens = {"capacity": self.capacity, "the longest": max(lengths), "layer 0": lengths[0]}.get(how, len(self))
+        total = 2 * (sum(lengths) if how == "each layer's own" else len(lengths) * tokens) * per_row * item
+        parts = {
+            "keys alone": total / 2,
+            "one layer": total / len(lengths),
+            "one head": total / self.row[0],
+            "8 a value": total / item * 8,
+            "4 a value": total / item * 4,
+            "2 a value": total / item * 2,
+            "values counted, not bytes": total / item,
+            "bits": total * 8,
+            "twice": total * 2,
+        }
+        return int(parts.get(how, total))
+
+
+# -- rows that know their names ----------------------------------------------------------------------------------------
+
+
+def named_rows(number: int, shape: tuple[int, ...], slot: int, dtype: np.dtype[Any], changed: bool = False) -> Array:
+    """Rows of append `number`; each is filled with its own whole number, small enough for float16."""
+    name = 1 + 2 * np.arange(shape[0]) + slot + 160 * number
+    rows = np.broadcast_to((-name if changed else name)[:, None, None], shape)
+    return rows.astype(dtype)
+
+
+def names_of(rows: Array) -> tuple[Array, Array]:
+    """Shape and name of each row; 0 where the row is none that was ever appended."""
+    flat = rows.reshape(len(rows), -1).astype(np.float64) if rows.size else np.zeros((len(rows), 1))
+    whole = (flat == flat[:, :1]).all(axis=1) & (np.abs(flat[:, 0]) <= 2000) & (flat[:, 0] == np.round(flat[:, 0]))
+    return np.array(rows.shape), np.where(whole, flat[:, 0], 0).astype(int)
