@@ -226,12 +226,13 @@ class Decoder:
     scenario: Decoding
     watched: Watched
     caches: list[Cache] = field(default_factory=list)
+    work: list[tuple[str, float]] = field(default_factory=list)
     n_passes: int = 0
     n_steps: int = 0
 
     def begin(self, scenario: Decoding, watched: Watched) -> None:
         self.scenario, self.watched = scenario, watched
-        self.caches, self.n_passes, self.n_steps = [], 0, 0
+        self.caches, self.work, self.n_passes, self.n_steps = [], [], 0, 0
 
     def _logits(self, rows: int) -> Array:
         """The next token is known and never the same twice running."""
@@ -239,11 +240,15 @@ class Decoder:
         logits[np.arange(rows), (np.arange(rows) + self.n_passes + 3 * self.n_steps) % VOCABULARY] = 1.0
         return logits
 
+    def _take(self, kind: str, n: int, costs: tuple[float, ...], number: int) -> None:
+        self.watched.see(kind, n)
+        seconds = costs[number % len(costs)]
+        self.watched.device.work(seconds)
+        self.work.append((kind, seconds))
+
     def _pass(self, tokens: Any) -> Array:
         n = len(tokens)
-        self.watched.see("pass", n)
-        costs = self.scenario.passes
-        self.watched.device.work(costs[self.n_passes % len(costs)])
+        self._take("pass", n, self.scenario.passes, self.n_passes)
         self.n_passes += 1
         return self._logits(n)
 
@@ -258,9 +263,7 @@ class Decoder:
         return self._pass(tokens)
 
     def decode_step(self, model: Any, token: Any, cache: Any) -> Array:
-        self.watched.see("step", self.n_steps)
-        costs = self.scenario.steps
-        self.watched.device.work(costs[self.n_steps % len(costs)])
+        self._take("step", 1, self.scenario.steps, self.n_steps)
         self.n_steps += 1
         self._cache().length += 1
         logits: Array = self._logits(1)[0]
@@ -314,7 +317,7 @@ class Decoded:
 
     outcome: Outcome
     events: list[tuple[str, Any]]
-    caches: list[Cache]
+    work: list[tuple[str, float]]  # every pass and step, with the seconds it took
 
     @property
     def readings(self) -> int:
@@ -323,8 +326,8 @@ class Decoded:
     @property
     def path(self) -> str:
         """What came after the prefill: "steps" with a cache, "passes" without, "both" or "none"."""
-        work = [event for event, _ in self.events if event in ("pass", "step")]
-        return {(): "none", ("pass",): "passes", ("step",): "steps"}.get(tuple(sorted(set(work[1:]))), "both")
+        kinds = {kind for kind, _ in self.work[1:]}
+        return "none" if not kinds else {"pass": "passes", "step": "steps"}[kinds.pop()] if len(kinds) == 1 else "both"
 
 
 def decode_latencies(subject: Subject, scenarios: Sequence[Decoding]) -> list[Decoded]:
@@ -338,7 +341,7 @@ def decode_latencies(subject: Subject, scenarios: Sequence[Decoding]) -> list[De
             args = (model.value, list(prompt(scenario.prompt)), scenario.new, scenario.use_cache)
             call = Call("experiments.decode_latencies", args, decoder.watched.options())
             outcome = borrower.ask(call)[0] if model.ok else model
-            found.append(Decoded(outcome, decoder.watched.events, decoder.caches))
+            found.append(Decoded(outcome, decoder.watched.events, decoder.work))
     return found
 
 
@@ -349,14 +352,28 @@ def prompt(n: int) -> tuple[int, ...]:
 # -- memory ----------------------------------------------------------------------------------------------------------
 
 MIB = 2**20
-# (what fn does, bytes it holds at its peak): the largest block, all blocks together and the first peak each differ from it
-PLANS: tuple[tuple[list[tuple[str, int]], int], ...] = (
-    ([("take", 48 * MIB), ("take", 16 * MIB), ("drop", 0), ("take", 8 * MIB)], 64 * MIB),
-    ([("take", 40 * MIB), ("drop", 0), ("take", 30 * MIB), ("take", 66 * MIB), ("drop", 1), ("take", MIB)], 96 * MIB),
-)
+Plan = list[tuple[str, int]]
 
 
-def measure_peak(subject: Subject, plan: list[tuple[str, int]]) -> Outcome:
+def _plan(before: list[int], at_peak: list[int], after: int) -> Plan:
+    """Take and drop the blocks of `before`, hold those of `at_peak` for a while, drop them, take `after`. Sizes in MiB."""
+    plan: Plan = []
+    for size in before:
+        plan.append(("take", size * MIB))
+    plan += [("drop", i) for i in range(len(before))]
+    plan += [("take", size * MIB) for size in at_peak]
+    first = len(before) + len(at_peak)
+    for i in range(100):  # time for somebody who looks now and then
+        plan += [("take", MIB), ("drop", first + i)]
+    plan += [("drop", i) for i in range(len(before), first)]
+    return [*plan, ("take", after * MIB)]
+
+
+# (what fn does, bytes it holds at its peak): the first block, the largest, all together and the end each differ from the peak
+PLANS: tuple[tuple[Plan, int], ...] = ((_plan([], [45, 18], 8), 64 * MIB), (_plan([40], [29, 66], 1), 96 * MIB))
+
+
+def measure_peak(subject: Subject, plan: Plan) -> Outcome:
     """Ask a submission's measure_peak_memory about an `fn` that takes and drops memory by plan, in a fresh process."""
     with over_attention(subject) as (borrower, _):
         fn = borrower.ask(Call("@plan", (plan,), keep=True))[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from grader.instruments import MIB, PLANS, measure_peak
+from grader.instruments import MIB, PLANS, Plan, measure_peak
 from harness.check import check
 from harness.checks.step6_memory import PEAK, peak_of
 from harness.expect import Asked
@@ -12,7 +12,15 @@ from harness.subject import Call, Subject
 SLACK = 12 * MIB
 
 
-def _measured(subject: Subject, plan: list[tuple[str, int]], peak: int) -> Asked:
+def near(value: float, peak: float, most: float) -> bool:
+    """Whether a measured number is that peak, or up to `most` times it."""
+    return 0.8 * peak - SLACK <= value <= most * peak + SLACK
+
+
+MOST_ALLOCATED, MOST_RESERVED = 1.25, 2.5
+
+
+def _measured(subject: Subject, plan: Plan, peak: int) -> Asked:
     text = f"measure_peak_memory(fn), fn holding {peak // MIB} MiB at its peak"
     return Asked(Call(PEAK), measure_peak(subject, plan), text)
 
@@ -29,7 +37,7 @@ def allocated(subject: Subject) -> None:
     for plan, peak in PLANS:
         asked = _measured(subject, plan, peak)
         value, _ = peak_of(asked)
-        if not 0.8 * peak - SLACK <= value <= 1.25 * peak + SLACK:
+        if not near(value, peak, MOST_ALLOCATED):
             raise asked.fail(f"allocated is {value:,.0f} bytes", f"about {peak:,} bytes")
 
 
@@ -45,7 +53,7 @@ def reserved(subject: Subject) -> None:
     plan, peak = PLANS[1]
     asked = _measured(subject, plan, peak)
     _, value = peak_of(asked)
-    if not 0.7 * peak - SLACK <= value <= 2.5 * peak + SLACK:
+    if not near(value, peak, MOST_RESERVED):
         raise asked.fail(
             f"reserved is {value:,.0f} bytes", f"about {peak:,} bytes, or what the allocator took for them"
         )

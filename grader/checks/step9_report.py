@@ -255,7 +255,7 @@ def _picture(folder: Path, name: str) -> None:
         raise
     except Exception as error:  # whatever a decoder says of bytes that are no picture
         raise Fail(f"{name} does not open as a picture: {type(error).__name__}", "a PNG") from None
-    if all(highest - lowest < 16 for lowest, highest in bands):  # type: ignore[misc, operator]
+    if all(highest - lowest < 16 for lowest, highest in bands):  # type: ignore[misc]
         raise Fail(f"{name} is blank", "a plot")
 
 
