@@ -24,9 +24,10 @@ def print_report(report: Report, console: Console | None = None) -> None:
 
 def render(report: Report) -> RenderableType:
     parts: list[RenderableType] = [Text(report.title, style="bold"), Text("")]
+    told: dict[str, int] = {}
     for step in report.steps:
         parts.append(_line(step))
-        parts += _beneath(step)
+        parts += _beneath(step, told)
     parts += [Text(""), *_total(report)]
     return Group(*parts)
 
@@ -52,15 +53,20 @@ def _bar(step: StepReport, style: str) -> Text:
     return Text("━" * full, style=style) + Text("─" * (BAR - full), style="dim")
 
 
-def _beneath(step: StepReport) -> list[RenderableType]:
-    """What there is to say of a step: what to write, the first fault, and what cost nothing."""
+def _beneath(step: StepReport, told: dict[str, int]) -> list[RenderableType]:
+    """What there is to say of a step: what to write, or the first fault; one that was told (code -> step) only by its name."""
     if step.status == "passed":
         return []
     first = first_fault(step)
     if step.summary.startswith("Not written yet"):
         lines = [Text(f"{step.summary}.")] + ([Text(first[1].look, style="dim")] if first else [])
     else:
-        lines = [*_told(*first)] if first else []
+        code = first[1].code if first else ""
+        if first and code in told and code != "unrecognised":
+            lines = [Text.assemble((f"{first[1].title}", "bold"), f", as in step {told[code]}.")]
+        else:
+            lines = [*_told(*first)] if first else []
+        told.setdefault(code, step.number)
         lines.append(Text(step.summary, style="dim"))
     return [Padding(line, (0, 0, 0, 4)) for line in lines]
 
