@@ -1,7 +1,8 @@
 """To diagnose is to find the variant that answers as the submission did, fewest wrong options first.
 
-A family (a module of `reference.variants`) says which decisions a function takes and what each option answers to its probes. The search
-decides only what a prediction asks about: a choice that contradicts the first probe is never tried on the second.
+A family (a module of `reference.variants`) says which decisions a function takes and what each option answers to its
+probes. The search decides only what a prediction asks about: a choice that contradicts the first probe is never tried on
+the second.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ _NUMBERS = (np.ndarray, np.generic, float, int)
 
 
 class Family(Protocol):
-    """What a module of `reference.variants` gives. `read(variant, decision, observations)` is needed only where options carry numbers."""
+    """What a module of `reference.variants` gives; `read(variant, decision, observations)` too where options carry numbers."""
 
     SPACE: Space
     PROBES: tuple[Probe, ...]
@@ -51,7 +52,7 @@ class Family(Protocol):
 class Explanation:
     """What a submission's answers say about it.
 
-    codes    faults that every explanation contains; ("unrecognised",) where there is none such; () where all answers are right
+    codes    faults that every explanation contains; ("unrecognised",) where there is none; () where all answers are right
     options  the wrong options of the first explanation, in words: "scale: missing"
     proof    probes whose answers cannot be explained without those options
     matched  whether some variant gives all of these answers
@@ -71,7 +72,7 @@ class _Undecided(Exception):
 
 
 class _Partial(Variant):
-    """A variant in the making: right options are recorded too, and asking about what is not recorded raises `_Undecided`."""
+    """A variant in the making: right options are recorded too; asking about one not recorded raises `_Undecided`."""
 
     def __init__(
         self,
@@ -190,7 +191,7 @@ _known: WeakKeyDictionary[Probe, _Node] = WeakKeyDictionary()
 def _agreeing(
     family: Any, probe: Probe, observed: Answer, variant: _Partial, node: _Node, budget: int, rare: bool
 ) -> Iterator[tuple[_Partial, int]]:
-    """Decide, one by one, what the prediction for `probe` asks about; keep what answers as observed, with the budget left."""
+    """Decide one by one what the prediction for `probe` asks about; keep what answers as observed, with the budget left."""
     node, outcome = _outcome(family, probe, variant, node)
     if not isinstance(outcome, _Undecided):
         if same(outcome, observed, probe):
@@ -252,7 +253,8 @@ def _proof(
     variant: Variant,
 ) -> tuple[str, ...]:
     """Names of the probes that contradict the variant as soon as one of its faults is taken back."""
-    rivals = [Variant({d: o for d, o in variant.items() if d != dropped}) for dropped in variant]
+    faults = [d for d, option in variant.items() if option.code is not None]
+    rivals = [Variant({d: o for d, o in variant.items() if d != dropped}) for dropped in faults]
     return tuple(
         probe.name
         for probe in probes

@@ -1,8 +1,8 @@
-"""Attention as a formula with its decisions left open, in the order of the computation. The families `sdpa`, `project` and
-`self_attention` are made of it.
+"""Attention as a formula with its decisions left open, in the order of the computation.
 
-Each function below reads like the right formula and asks the variant where students are known to part from it. Shapes: n queries,
-m keys, d_k key width, d_v value width, ... leading batch axes.
+The families `sdpa`, `project` and `self_attention` are made of it. Each function below reads like the right formula and
+asks the variant where students are known to part from it. Shapes: n queries, m keys, d_k key width, d_v value width,
+... leading batch axes.
 """
 
 from __future__ import annotations
@@ -193,7 +193,7 @@ def attend(
     scale: float | None = None,
     X: Array | None = None,
 ) -> Any:
-    """softmax(Q K^T * scale) V with a mask, as the variant has it -> (output, weights), or what it returns in their place.
+    """softmax(Q K^T * scale) V with a mask, as the variant has it -> (output, weights), or what it returns instead.
 
     `X`, where the queries were projected from one, is what some variants average or take a width from.
     """
@@ -265,11 +265,11 @@ def _attend(
 
 def _check_dimensions(v: Variant, Q: Array) -> None:
     dimensions = v.pick("dimensions")
-    if dimensions == "three alone" and Q.ndim != 3 or dimensions == "four alone" and Q.ndim != 4:
+    if (dimensions == "three alone" and Q.ndim != 3) or (dimensions == "four alone" and Q.ndim != 4):
         raise ValueError(f"{dimensions}: {Q.ndim} axes")
     if dimensions == "K.swapaxes(1, 2)" and Q.ndim == 2:
         raise ValueError("there is no axis 2")
-    if Q.ndim > 2 and v.pick("batch") == "fails" or Q.ndim > 3 and v.pick("batch") == "fails for two axes":
+    if Q.ndim > 2 and v.pick("batch") in ("fails", "fails for two axes" if Q.ndim > 3 else "fails"):
         raise ValueError(f"too many axes: {Q.ndim}")
 
 
@@ -300,7 +300,8 @@ def _other_item(x: Array, which: str, axis: int) -> Array:
         "next": np.arange(1, size + 1) % size,
         "mirrored": np.arange(size)[::-1],
     }[which]
-    return np.take(x, index % size, axis=axis)
+    other: Array = np.take(x, index % size, axis=axis)
+    return other
 
 
 def _product(v: Variant, Q: Array, K: Array, batch: str) -> Array:
@@ -331,7 +332,7 @@ def scale_of(v: Variant, Q: Array, K: Array, V: Array, scale: float | None, X: A
 
 
 def _default_scale(v: Variant, Q: Array, K: Array, V: Array, X: Array | None) -> float:
-    d_k = Q.shape[-1]
+    d_k: int = Q.shape[-1]
     default = v.pick("default scale")
     if default == "right":
         return 1 / math.sqrt(d_k)
@@ -347,7 +348,7 @@ def _default_scale(v: Variant, Q: Array, K: Array, V: Array, X: Array | None) ->
     if "shape" in width:
         array = {"Q": Q, "K": K, "V": V, "X": X}[width[0]]
         assert array is not None
-        return 1 / math.sqrt(array.shape[int(width[-2])])
+        return 1 / math.sqrt(int(array.shape[int(width[-2])]))
     d_model = X.shape[-1] if X is not None else 0
     sizes = {"n": Q.shape[-2], "m": K.shape[-2], "d_v": V.shape[-1], "d_model": d_model, "Q.size": Q.size}
     return 1 / math.sqrt(sizes[width])
@@ -358,16 +359,13 @@ def _visible(v: Variant, mask: Array, shape: tuple[int, ...]) -> Array:
     layout = v.pick("mask layout")
     if layout == "if mask:" and mask.size > 1:
         raise ValueError("the truth value of an array is ambiguous")
-    if (
-        layout == "the shape of the scores alone"
-        and mask.shape != shape
-        or layout == "(n, m) alone"
-        and mask.shape != shape[-2:]
-        or layout == "two axes alone"
-        and mask.ndim != 2
-        or layout == "as many axes as the scores alone"
-        and mask.ndim != len(shape)
-    ):
+    fits = {
+        "the shape of the scores alone": mask.shape == shape,
+        "(n, m) alone": mask.shape == shape[-2:],
+        "two axes alone": mask.ndim == 2,
+        "as many axes as the scores alone": mask.ndim == len(shape),
+    }
+    if not fits.get(layout, True):
         raise ValueError(f"mask of shape {mask.shape}")
     if layout == "scores[mask]":
         full = np.zeros(shape, bool)
@@ -437,7 +435,7 @@ def _axis(v: Variant, ndim: int) -> Axis:
 def ladder_fill(v: Variant, scores: Array, scale: float, weights: Array, hidden: int) -> float | None:
     """The fill behind `weights` (rows, 2) over raw `scores` (rows, 2), where the key `hidden` of every row is hidden.
 
-    A hidden weight is to a visible one as base^(fill - visible score): rows whose visible score is near the fill show it.
+    A hidden weight is to a visible one as base^(fill - visible score): rows with a visible score near the fill show it.
     """
     how, seen = v.pick("mask"), 1 - hidden
     factor = scale if v.pick("scaled") == "right" else 1.0

@@ -41,22 +41,22 @@ def read(v: Variant, decision: str, observations: Mapping[str, Answer]) -> tuple
             if found:
                 return found
         return ()
-    found = []
+    fills: list[float | None] = []
     Q, K, V = named["ladder of scores"].args
     weights = table_of(
         observations.get("ladder of scores"), (len(Q), 2)
     )  # V is the identity: the output shows the weights too
     if weights is not None:
         hidden = 1 if v.pick("polarity") == "right" else 0
-        found.append(ladder_fill(v, Q @ K.T, scale_of(v, Q, K, V, None, None), weights, hidden))
+        fills.append(ladder_fill(v, Q @ K.T, scale_of(v, Q, K, V, None, None), weights, hidden))
     square = named["square, masked"]
     weights = table_of(observations.get(square.name), square.kwargs["mask"].shape)
     if weights is not None:
         option = v["mask"]
         at = [table_of(predict(v.but("mask", option.at(fill)), square), weights.shape) for fill in (-30.0, -40.0)]
         if at[0] is not None and at[1] is not None:
-            found.append(table_fill(weights, at[0], at[1]))
-    return plausible_fills(v.pick("mask"), found)
+            fills.append(table_fill(weights, at[0], at[1]))
+    return plausible_fills(v.pick("mask"), fills)
 
 
 def random_mask(rng: np.random.Generator, *shape: int) -> Array:
@@ -74,8 +74,9 @@ def random_mask(rng: np.random.Generator, *shape: int) -> Array:
 def probes(seed: int) -> tuple[Probe, ...]:
     """Calls that tell the options apart: what computes for every option first, what fails for most last.
 
-    Sizes are equal where a wrong shape must not fail and unequal where it must. Large scores stand in a table T with K the identity, so
-    that Q K^T is T. Masked scores stay inside what the contract guarantees, so that every right way of hiding one is right here.
+    Sizes are equal where a wrong shape must not fail and unequal where it must. Large scores stand in a table T with K
+    the identity, so that Q K^T is T. Masked scores stay inside what the contract guarantees: every right way of hiding
+    one is right here.
     """
     rng = np.random.default_rng(seed)
 

@@ -60,7 +60,7 @@ def read(v: Variant, decision: str, observations: Mapping[str, Answer]) -> tuple
             if found:
                 return found
         return ()
-    fills = []
+    fills: list[float | None] = []
     X, W_Q, W_K, W_V = named["steps of scores"].args
     weights = table_of(observations.get("steps of scores"), (len(X), len(X)))
     if weights is not None:
@@ -83,7 +83,7 @@ USUAL = (0.0, -500.0, -1e3, -2e3, -3e3, -5e3, -1e4, -2e4, -32768.0, -5e4, -65504
 
 
 def probes(seed: int) -> tuple[Probe, ...]:
-    """As for `sdpa`, with n keys for n queries. Large scores stand in a table T: with X and W_K the identity, Q K^T is T."""
+    """As for `sdpa`, with n keys for n queries. Large scores stand in a table T: X and W_K are the identity, Q K^T is T."""
     rng = np.random.default_rng(seed)
 
     def probe(name: str, *args: Array, size: float = 1.0, **kwargs: Any) -> Probe:

@@ -54,8 +54,8 @@ DECISIONS: Space = (
         Option("put back second", "softmax-missing-keepdims", common=False),
         Option("put back as one column", "softmax-missing-keepdims", common=False),
     ),
-    # No faults of their own: what is subtracted where all entries are summed, and ways of writing the quotient that part
-    # only where it is not finite.
+    # No faults of their own: what is subtracted where all entries are summed, and ways of writing the quotient that
+    # part only where it is not finite.
     decision("maximum", Option("a row")),
     decision("quotient", Option("in Python floats"), Option("through logarithms"), Option("NaN made 0")),
 )
@@ -75,7 +75,7 @@ def softmax(v: Variant, x: Array, axis: Axis, asked: int = -1) -> Array:
     powers = np.exp(lifted) if base == "right" else float(base) ** lifted
     if divided_by == "nothing":
         return powers
-    total = np.sum(powers, axis=axis, keepdims=True)
+    total: Array = np.asarray(np.sum(powers, axis=axis, keepdims=True))
     if divided_by == "the sum plus epsilon":
         total = total + v.value("divided by")
     total = _reduced(total, axis, reduced, of_sum=True)
@@ -92,13 +92,12 @@ def softmax(v: Variant, x: Array, axis: Axis, asked: int = -1) -> Array:
 
 
 def _largest(x: Array, axis: Axis) -> Array:
+    """1 at the first of the largest entries along `axis` (of all entries, where that is not one axis), 0 elsewhere."""
     if not isinstance(axis, int):
-        axis = None
-    where = np.expand_dims(np.argmax(x, axis=axis), axis) if axis is not None else np.argmax(x)
-    if axis is None:
-        return (np.arange(x.size).reshape(x.shape) == where).astype(float)
-    one_hot = np.zeros(x.shape)
-    np.put_along_axis(one_hot, where, 1.0, axis=axis)
+        largest: Array = np.arange(x.size).reshape(x.shape) == np.argmax(x)
+        return largest.astype(float)
+    one_hot: Array = np.zeros(x.shape)
+    np.put_along_axis(one_hot, np.argmax(x, axis=axis, keepdims=True), 1.0, axis=axis)
     return one_hot
 
 
@@ -109,23 +108,28 @@ def _subtracted(v: Variant, x: Array, axis: Axis, asked: int, reduced: str, *, c
     elif not isinstance(axis, int) and v.pick("maximum") == "a row":
         axis = asked
     elif cancels and np.abs(x).max() < 100:
-        return np.max(x, axis=axis, keepdims=True)  # whatever a row has subtracted cancels, and nothing overflows
+        return _maximum(x, axis)  # whatever a row has subtracted cancels, and nothing overflows
     what = v.pick("subtracted")
     if what == "nothing":
         return 0.0
     if what == "one maximum for all":
-        return np.max(x)
+        return _maximum(x, None)
     if what == "one maximum a matrix":
-        return np.max(x, axis=tuple(range(x.ndim))[-2:], keepdims=True)
+        return _maximum(x, tuple(range(x.ndim))[-2:])
     if what == "the row mean":
         amount = np.mean(x, axis=axis, keepdims=True)
     elif what == "the row minimum":
         amount = np.min(x, axis=axis, keepdims=True)
     else:
-        amount = np.max(x, axis=axis, keepdims=True)
+        amount = _maximum(x, axis)
     if what == "max(0, row maximum)":
         amount = np.maximum(0.0, amount)
     return amount if over != "right" else _reduced(amount, axis, reduced, of_sum=False)
+
+
+def _maximum(x: Array, axis: Axis) -> Array:
+    maximum: Array = np.max(x, axis=axis, keepdims=True)
+    return maximum
 
 
 def _reduced(values: Array, axis: Axis, reduced: str, *, of_sum: bool) -> Array:

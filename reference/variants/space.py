@@ -1,7 +1,8 @@
 """The space of variants: decisions, their options, and what a choice of options answers to a probe.
 
-A function of the lab takes a handful of decisions (over which axis? divided by what? masked when?). Each has one right option and
-several known wrong ones. A variant is one choice for each decision; the right answer is the variant that records nothing.
+A function of the lab takes a handful of decisions (over which axis? divided by what? masked when?). Each has one right
+option and several known wrong ones. A variant is one choice for each decision; the right answer is the variant that
+records nothing.
 """
 
 from __future__ import annotations

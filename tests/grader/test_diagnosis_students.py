@@ -91,7 +91,7 @@ def tempered(x: Any, axis: int = -1, base: float = 2.0, epsilon: float = 0.0) ->
 
 
 def rows_of_a_table(x: Any, axis: int = -1) -> Any:
-    n, m = x.shape
+    _n, _m = x.shape
     return softmax(x, axis)
 
 
@@ -123,15 +123,27 @@ def row_sum(e: Any, axis: int) -> Any:
 
 SOFTMAXES: list[tuple[str, Function, set[str]]] = [
     ("right", softmax, set()),
-    ("right, by logarithms", lambda x, axis=-1: np.exp(x - np.expand_dims(np.logaddexp.reduce(x, axis=axis), axis)), set()),
+    (
+        "right, by logarithms",
+        lambda x, axis=-1: np.exp(x - np.expand_dims(np.logaddexp.reduce(x, axis=axis), axis)),
+        set(),
+    ),
     ("right, in float32 inside", lambda x, axis=-1: softmax(x.astype(np.float32), axis), set()),
     ("right, some way below the maximum", softmax_with(lambda x, axis: row_max(x, axis) + 5.0, row_sum), set()),
     ("no maximum", softmax_with(lambda x, axis: 0.0, row_sum), {"softmax-overflow"}),
     ("math.exp in loops", python_rows, {"softmax-overflow"}),
     ("logarithm of a plain sum", log_sum_exp_unshifted, {"softmax-overflow"}),
     ("NaN replaced by zero", nan_hidden, {"softmax-overflow"}),
-    ("mean subtracted", softmax_with(lambda x, axis: np.mean(x, axis=axis, keepdims=True), row_sum), {"softmax-overflow"}),
-    ("minimum subtracted", softmax_with(lambda x, axis: np.min(x, axis=axis, keepdims=True), row_sum), {"softmax-overflow"}),
+    (
+        "mean subtracted",
+        softmax_with(lambda x, axis: np.mean(x, axis=axis, keepdims=True), row_sum),
+        {"softmax-overflow"},
+    ),
+    (
+        "minimum subtracted",
+        softmax_with(lambda x, axis: np.min(x, axis=axis, keepdims=True), row_sum),
+        {"softmax-overflow"},
+    ),
     ("x.max()", softmax_with(lambda x, axis: x.max(), row_sum), {"softmax-global-max"}),
     ("x.max() in loops", python_rows_one_max, {"softmax-global-max"}),
     (
@@ -141,7 +153,11 @@ SOFTMAXES: list[tuple[str, Function, set[str]]] = [
     ),
     ("maximum of the last axis", max_last, {"softmax-max-wrong-axis"}),
     ("sum of the last axis", sum_last, {"softmax-ignores-axis", "softmax-max-wrong-axis"}),
-    ("maximum of the columns", softmax_with(lambda x, axis: x.max(axis=0, keepdims=True), row_sum), {"softmax-max-wrong-axis"}),
+    (
+        "maximum of the columns",
+        softmax_with(lambda x, axis: x.max(axis=0, keepdims=True), row_sum),
+        {"softmax-max-wrong-axis"},
+    ),
     ("no keepdims", softmax_with(row_max, lambda e, axis: e.sum(axis=axis)), {"softmax-missing-keepdims"}),
     (
         "no keepdims anywhere",
@@ -169,9 +185,16 @@ SOFTMAXES: list[tuple[str, Function, set[str]]] = [
     ("not divided, not shifted", lambda x, axis=-1: np.exp(x), {"softmax-unnormalised", "softmax-overflow"}),
     ("x itself", lambda x, axis=-1: x.copy(), {"softmax-not-applied"}),
     ("tables alone", rows_of_a_table, {"batch-unsupported"}),
-    ("base 2, no maximum", lambda x, axis=-1: 2.0**x / row_sum(2.0**x, axis), {"softmax-wrong-base", "softmax-overflow"}),
-    ("epsilon, one maximum", lambda x, axis=-1: np.exp(x - x.max()) / (row_sum(np.exp(x - x.max()), axis) + 1e-6),
-     {"softmax-epsilon", "softmax-global-max"}),
+    (
+        "base 2, no maximum",
+        lambda x, axis=-1: 2.0**x / row_sum(2.0**x, axis),
+        {"softmax-wrong-base", "softmax-overflow"},
+    ),
+    (
+        "epsilon, one maximum",
+        lambda x, axis=-1: np.exp(x - x.max()) / (row_sum(np.exp(x - x.max()), axis) + 1e-6),
+        {"softmax-epsilon", "softmax-global-max"},
+    ),
     ("sigmoid", lambda x, axis=-1: 1 / (1 + np.exp(-x)), {"unrecognised"}),
     ("divided by the sum of scores", lambda x, axis=-1: x / row_sum(x, axis), {"unrecognised"}),
     ("clipped at 50", lambda x, axis=-1: softmax(np.clip(x, -50, 50), axis), {"unrecognised"}),
@@ -191,14 +214,14 @@ def test_a_softmax_is_named_by_its_codes(function: Function, codes: set[str]) ->
 
 
 def unpacked(Q: Any, K: Any, V: Any, mask: Any = None, scale: Any = None) -> Any:
-    n, d_k = Q.shape
+    _n, _d_k = Q.shape
     return attention()(Q, K, V, mask, scale)
 
 
 def item_by_item(Q: Any, K: Any, V: Any, mask: Any = None, scale: Any = None) -> Any:
     if Q.ndim == 2:
         return attention()(Q, K, V, mask, scale)
-    b, n, d_k = Q.shape
+    b, n, _ = Q.shape
     masks = [None] * b if mask is None else np.broadcast_to(mask, (b, n, K.shape[1]))
     pairs = [attention()(Q[i], K[i], V[i], masks[i], scale) for i in range(b)]
     return np.stack([o for o, _ in pairs]), np.stack([w for _, w in pairs])
@@ -448,7 +471,11 @@ def test_a_self_attention_is_named_by_its_codes(function: Function, codes: set[s
 PROJECTIONS: list[tuple[str, Function, set[str]]] = [
     ("right", right_projection, set()),
     ("right, a list", lambda X, *W: [np.einsum("...nd,dk->...nk", X, w) for w in W], set()),
-    ("right, fused", lambda X, q, k, v: np.split(X @ np.hstack([q, k, v]), [q.shape[1], 2 * q.shape[1]], axis=-1), set()),
+    (
+        "right, fused",
+        lambda X, q, k, v: np.split(X @ np.hstack([q, k, v]), [q.shape[1], 2 * q.shape[1]], axis=-1),
+        set(),
+    ),
     ("transposed", lambda X, *W: tuple(X @ w.T for w in W), {"projection-transposed"}),
     ("keys transposed", lambda X, q, k, v: (X @ q, X @ k.T, X @ v), {"projection-transposed"}),
     ("two axes", lambda X, *W: tuple(np.einsum("nd,dk->nk", X, w) for w in W), {"batch-unsupported"}),
@@ -469,11 +496,27 @@ def test_a_projection_is_named_by_its_codes(function: Function, codes: set[str])
 MASKS: list[tuple[str, Function, set[str]]] = [
     ("right", lambda n, n_keys=None: np.tri(n, n_keys or n, (n_keys or n) - n, dtype=bool), set()),
     ("right, the last rows", lambda n, n_keys=None: np.tril(np.ones((n_keys or n, n_keys or n), bool))[-n:], set()),
-    ("strict", lambda n, n_keys=None: np.tri(n, n_keys or n, (n_keys or n) - n - 1, dtype=bool), {"causal-mask-strict"}),
-    ("one ahead", lambda n, n_keys=None: np.tri(n, n_keys or n, (n_keys or n) - n + 1, dtype=bool), {"causal-mask-lookahead"}),
+    (
+        "strict",
+        lambda n, n_keys=None: np.tri(n, n_keys or n, (n_keys or n) - n - 1, dtype=bool),
+        {"causal-mask-strict"},
+    ),
+    (
+        "one ahead",
+        lambda n, n_keys=None: np.tri(n, n_keys or n, (n_keys or n) - n + 1, dtype=bool),
+        {"causal-mask-lookahead"},
+    ),
     ("all True", lambda n, n_keys=None: np.ones((n, n_keys or n), bool), {"causal-mask-lookahead"}),
-    ("triu, k=1", lambda n, n_keys=None: np.triu(np.ones((n, n_keys or n), bool), 1 + (n_keys or n) - n), {"causal-mask-inverted"}),
-    ("triu", lambda n, n_keys=None: np.triu(np.ones((n, n_keys or n)), (n_keys or n) - n) == 1, {"causal-mask-inverted"}),
+    (
+        "triu, k=1",
+        lambda n, n_keys=None: np.triu(np.ones((n, n_keys or n), bool), 1 + (n_keys or n) - n),
+        {"causal-mask-inverted"},
+    ),
+    (
+        "triu",
+        lambda n, n_keys=None: np.triu(np.ones((n, n_keys or n)), (n_keys or n) - n) == 1,
+        {"causal-mask-inverted"},
+    ),
     ("upper left", lambda n, n_keys=None: np.tri(n, n_keys or n, dtype=bool), {"causal-mask-upper-left"}),
     ("first rows", lambda n, n_keys=None: np.tri(n_keys or n, dtype=bool)[:n], {"causal-mask-upper-left"}),
     (
@@ -492,7 +535,9 @@ def test_a_causal_mask_is_named_by_its_codes(function: Function, codes: set[str]
     assert set(diagnosed("causal_mask", function)) == codes
 
 
-def waves(exponent: Function, start: int = 0, base: float = 10000.0, first: Function = np.sin, second: Function = np.cos) -> Function:
+def waves(
+    exponent: Function, start: int = 0, base: float = 10000.0, first: Function = np.sin, second: Function = np.cos
+) -> Function:
     def positions(n: int, d: int) -> Any:
         table = np.zeros((n, d))
         for p in range(n):
