@@ -313,8 +313,9 @@ def over_attention(subject: Subject) -> Iterator[tuple[Subject, Attention]]:
 
 @dataclass(frozen=True)
 class Decoded:
-    """What came of one decode_latencies: its outcome, the events, and the caches that were made."""
+    """What came of one decode_latencies of `new` steps: its outcome, and what it did."""
 
+    new: int
     outcome: Outcome
     events: list[tuple[str, Any]]
     work: list[tuple[str, float]]  # every pass and step, with the seconds it took
@@ -325,8 +326,8 @@ class Decoded:
 
     @property
     def path(self) -> str:
-        """What came after the prefill: "steps" with a cache, "passes" without, "both" or "none"."""
-        kinds = {kind for kind, _ in self.work[1:]}
+        """What the last calls after a prefill were: "steps" with a cache, "passes" without, "both" or "none"."""
+        kinds = {kind for kind, _ in self.work[1:][-self.new :]}
         return "none" if not kinds else {"pass": "passes", "step": "steps"}[kinds.pop()] if len(kinds) == 1 else "both"
 
 
@@ -341,7 +342,7 @@ def decode_latencies(subject: Subject, scenarios: Sequence[Decoding]) -> list[De
             args = (model.value, list(prompt(scenario.prompt)), scenario.new, scenario.use_cache)
             call = Call("experiments.decode_latencies", args, decoder.watched.options())
             outcome = borrower.ask(call)[0] if model.ok else model
-            found.append(Decoded(outcome, decoder.watched.events, decoder.work))
+            found.append(Decoded(scenario.new, outcome, decoder.watched.events, decoder.work))
     return found
 
 

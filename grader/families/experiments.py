@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -17,6 +18,7 @@ from grader.instruments import (
     MANY_CALLS,
     MIB,
     PLANS,
+    Decoded,
     decode_latencies,
     largest_n,
     measure_peak,
@@ -24,7 +26,7 @@ from grader.instruments import (
     time_attention,
 )
 from harness.subject import Call, Outcome, Subject
-from reference.variants.experiments import MEASUREMENTS, UNREAD, Compared, Measurement, mask_kind
+from reference.variants.experiments import MEASUREMENTS, UNREAD, Compared, Decoding, Measurement, mask_kind
 from reference.variants.space import Answer, Failed, Probe
 
 Observe = Callable[[Subject], dict[str, Answer]]
@@ -109,8 +111,11 @@ def _searched(subject: Subject) -> Explanation:
 def _decoded(subject: Subject) -> Explanation:
     measurement = MEASUREMENTS["decode_latencies"]
     observations: dict[str, Answer] = {}
+    probes = []
     found = decode_latencies(subject, [probe.args[0] for probe in measurement.PROBES])
     for probe, decoded in zip(measurement.PROBES, found, strict=True):
+        scenario = _without_warm_up(probe.args[0], decoded)
+        probes.append(probe if scenario is probe.args[0] else replace(probe, args=(scenario,)))
 
         def read(value: Any, path: str = decoded.path) -> Answer:
             if not isinstance(value, dict):
@@ -122,7 +127,16 @@ def _decoded(subject: Subject) -> Explanation:
             if not decoded.readings and not isinstance(answer, Failed):
                 answer = (*UNREAD, decoded.path)
             observations[probe.name] = answer
-    return _explain(measurement, observations)
+    return _explain(measurement, observations, tuple(probes))
+
+
+def _without_warm_up(scenario: Decoding, decoded: Decoded) -> Decoding:
+    """The scenario as it went after untimed work, where there was any before the prefill and its steps."""
+    last = decoded.work[-scenario.new - 1 :]
+    if len(decoded.work) == len(last):
+        return scenario
+    passes, steps = (tuple(seconds for kind, seconds in last if kind == which) for which in ("pass", "step"))
+    return replace(scenario, passes=passes + scenario.passes, steps=steps + scenario.steps)
 
 
 def _gaps(name: str, subject: Subject) -> Explanation:

@@ -478,7 +478,8 @@ def _decode_latencies(variant: Variant, probe: Probe) -> Answer:
 DECODE_LATENCIES = Measurement(
     SPACE=(
         CLOCK,
-        SYNCHRONISE,
+        # nothing is queued when a step begins, if the one before it was waited for: a wait left out there is no fault
+        _wrong("synchronise", "timing-not-synchronised", "never", "not at the end"),
         _wrong(
             "prefill",
             "decode-prefill-mixed",

@@ -1,0 +1,180 @@
+"""Measurements with a known fault fail, and are named by it alone; correct ones in other styles pass."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from grader.families import FAMILIES
+from grader.sandbox import Sandbox
+from harness import contract
+from harness.check import CHECKS, Check, CheckResult, ordered, run
+from harness.draws import seed_of
+from harness.subject import LocalSubject, Subject
+
+for _package in ("harness.checks", "grader.checks"):
+    for _module in ("step3_sdpa", "step4_gaps", "step5_exponent", "step6_memory", "step7_append", "step8_latencies"):
+        importlib.import_module(f"{_package}.{_module}")
+importlib.import_module("grader.families.experiments")
+
+HERE = Path(__file__).parent
+FIXTURES = HERE.parent / "submissions" / "experiments"
+VARIATIONS = tomllib.loads((HERE / "variations_of_experiments.toml").read_text())["variation"]
+FUNCTIONS = [function.name for function in contract.functions_of("experiments")]
+FAULTS = sorted(folder.name for folder in FIXTURES.iterdir() if not folder.name.startswith("correct"))
+CORRECT = sorted(folder.name for folder in FIXTURES.iterdir() if folder.name.startswith("correct"))
+# The peak resident set is a measurement of a fresh process alone: these two are tried behind the wire.
+RESIDENT = ("correct--resident-set", "memory-not-peak--all-that-is-held")
+LOCAL = [variation for variation in VARIATIONS if variation["name"] not in RESIDENT]
+
+Submission = Callable[..., Path]
+
+
+def function_text(source: str, name: str) -> str:
+    found = re.search(rf"^def {name}\(.*?(?=^(?:def|class) |\Z)", source, re.DOTALL | re.MULTILINE)
+    assert found is not None
+    return found.group(0)
+
+
+def source_of(fixture: str) -> str:
+    return (FIXTURES / fixture / "experiments.py").read_text()
+
+
+def varied(variation: dict) -> tuple[str, list[str]]:
+    """The base with its functions replaced, and their names."""
+    source, names = source_of(variation["base"]), []
+    for text in variation["functions"]:
+        name = text.split("(")[0].removeprefix("def ")
+        names.append(name)
+        source = source.replace(function_text(source, name), text + "\n\n")
+    return source, names
+
+
+def changed(fixture: str) -> list[str]:
+    """The functions in which a fixture differs from the correct submission that it was made of."""
+    source = source_of(fixture)
+    differing = [
+        [
+            name
+            for name in FUNCTIONS
+            if function_text(source, name).strip() != function_text(source_of(base), name).strip()
+        ]
+        for base in ("correct--loops", "correct--torch-on-top")
+    ]
+    return min(differing, key=len)
+
+
+def checks_of(names: list[str]) -> list[Check]:
+    wanted = {f"experiments.{name}" for name in names}
+
+    def functions(check: Check) -> set[str]:
+        return {check.functions} if isinstance(check.functions, str) else set(check.functions)
+
+    return [c for c in ordered(CHECKS.values()) if c.needs != "files" and functions(c) & wanted]
+
+
+def results(subject: Subject, names: list[str]) -> dict[str, CheckResult]:
+    """What comes of the checks of these functions; blocked ones are left out."""
+    found: dict[str, CheckResult] = {}
+    for check in checks_of(names):
+        if all(i not in CHECKS or i not in found or found[i].status == "passed" for i in check.stands_on):
+            found[check.id] = run(check, subject, seed_of(b"a test's", check.id))
+    return found
+
+
+def judged(subject: Subject, names: list[str]) -> tuple[list[str], set[str]]:
+    """Ids of the failed checks, and every code that is named: by a check, or by the family of a failed one."""
+    found = results(subject, names)
+    assert [(r.check.id, r.reason) for r in found.values() if r.status == "not-run"] == []
+    failed = [r for r in found.values() if r.status == "failed"]
+    named = {r.failure.code for r in failed if r.failure is not None and r.failure.code not in (None, "raised")}
+    for family in {name for r in failed for name in r.check.families}:
+        named |= set(FAMILIES[family].explain(subject).codes)
+    return [r.check.id for r in failed], {str(code) for code in named}
+
+
+@pytest.mark.parametrize("fixture", FAULTS)
+def test_a_fault_is_caught_and_named(fixture: str, submission: Submission) -> None:
+    """The fixture of a code fails a check of the function it is in, and that code alone is named."""
+    failed, named = judged(LocalSubject(submission(experiments=source_of(fixture))), changed(fixture))
+    assert failed != []
+    assert named == {fixture.split("--")[0]}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variation", LOCAL, ids=lambda variation: variation["name"])
+def test_a_fault_written_another_way_is_named_too(variation: dict, submission: Submission) -> None:
+    """Other ways of making the same fault, and two at once, are named alike."""
+    source, names = varied(variation)
+    failed, named = judged(LocalSubject(submission(experiments=source)), names)
+    assert failed != []
+    assert named == set(variation["codes"])
+
+
+@pytest.mark.parametrize("fixture", CORRECT)
+def test_a_correct_oddity_passes(fixture: str, submission: Submission) -> None:
+    """Correct measurements in other styles pass every check."""
+    names = [name for name in FUNCTIONS if name != "measure_peak_memory"]  # that one needs a process of its own
+    failed, named = judged(LocalSubject(submission(experiments=source_of(fixture))), names)
+    assert (failed, named) == ([], set())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*CORRECT, "correct--resident-set"])
+def test_a_correct_oddity_passes_behind_the_wire(name: str, submission: Submission) -> None:
+    """So they do in a process of their own, peak memory included."""
+    (variation,) = [v for v in VARIATIONS if v["name"] == name] or [None]
+    source = source_of(name) if variation is None else varied(variation)[0]
+    with Sandbox(submission(experiments=source)) as sandbox:
+        with sandbox.group("torch") as subject:
+            assert judged(subject, FUNCTIONS) == ([], set())
+        assert sandbox.integrity == []
+
+
+@pytest.mark.slow
+def test_what_was_held_before_is_told_in_a_fresh_process(submission: Submission) -> None:
+    """A peak resident set that is not counted from the start of the call is named memory-not-peak."""
+    (variation,) = [v for v in VARIATIONS if v["name"] == "memory-not-peak--all-that-is-held"]
+    with Sandbox(submission(experiments=varied(variation)[0])) as sandbox, sandbox.group("torch") as subject:
+        assert judged(subject, ["measure_peak_memory"])[1] == {"memory-not-peak"}
+
+
+def test_measurements_over_a_torch_cache_are_judged_by_the_clocks_ticks(submission: Submission) -> None:
+    """Where kv_cache.py works on tensors, decode_latencies is judged over it, by the readings of a ticking clock."""
+    tensors = (
+        'import numpy as np\nimport torch\n\nimport plain_cache\nfrom plain_cache import kv_cache_bytes\n\nBACKEND = "torch"\n\n\n'
+        "def arrays(model):\n"
+        "    layers = tuple(type(x)(*(np.asarray(w) for w in (x.W_Q, x.W_K, x.W_V, x.W_O))) for x in model.layers)\n"
+        "    return type(model)(np.asarray(model.embedding), layers, model.n_heads, model.n_kv_heads, model.positions)\n\n\n"
+        "KVCache, generate = plain_cache.KVCache, plain_cache.generate\n\n\n"
+        "def forward(model, tokens):\n    return torch.from_numpy(plain_cache.forward(arrays(model), tokens))\n\n\n"
+        "def prefill(model, tokens, cache=None):\n"
+        "    logits, cache = plain_cache.prefill(arrays(model), tokens, cache)\n    return torch.from_numpy(logits), cache\n\n\n"
+        "def decode_step(model, token, cache):\n"
+        "    return torch.from_numpy(plain_cache.decode_step(arrays(model), token, cache))\n"
+    )
+    asks_tensors = source_of("correct--loops").replace("int(last.argmax())", "last.argmax().item()")
+    folder = submission()
+    plain = (folder / "kv_cache.py").read_text()
+    folder = submission(plain_cache=plain, kv_cache=tensors, experiments=asks_tensors)
+    assert judged(LocalSubject(folder), ["decode_latencies"]) == ([], set())
+    late = asks_tensors.replace("        return clock()\n", "        return 1000 * clock()\n")
+    folder = submission(plain_cache=plain, kv_cache=tensors, experiments=late)
+    assert "step8.latencies.steps" in judged(LocalSubject(folder), ["decode_latencies"])[0]
+
+
+@pytest.mark.parametrize("result", ["0.0", "[0.0] * 9", "{}", "args[0]"])
+def test_a_function_that_measures_nothing_earns_nothing(result: str, submission: Submission) -> None:
+    """Zeros, ones, empty results and arguments handed back pass no check that does not stand on a failed one."""
+    functions = "\n\n".join(
+        f"def {f.name}({', '.join((*f.required, *(f'{name}=None' for name in f.optional)))}):\n"
+        f"    args = ({f.required[0]},)\n    return {result}"
+        for f in contract.functions_of("experiments")
+    )
+    found = results(LocalSubject(submission(experiments=functions)), FUNCTIONS)
+    assert [r.check.id for r in found.values() if r.status == "passed"] == []
