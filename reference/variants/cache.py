@@ -22,7 +22,7 @@ from reference.variants.cache_student import Student
 from reference.variants.space import Answer, Probe, Variant
 
 SPACE = STORAGE + LAYERS + GENERATE
-GROUPS = ("storage", "nbytes", "decoder", "generate")
+GROUPS = ("storage", "nbytes", "decoder", "generate", "every id")
 
 # -- decoders and texts ------------------------------------------------------------------------------------------------
 
@@ -40,9 +40,8 @@ def _model(seed: int, n_layers: int, n_heads: int, n_kv_heads: int, positions: A
 
 
 def _repeating() -> Decoder:
-    """After each id that id again, but for a tie: ids 1 and 4 have one embedding. Logits are whole numbers."""
-    embedding = 3 * np.eye(8)
-    embedding[4] = embedding[1]
+    """After each id that id again, but for a tie: id 8 has the embedding of id 1. Logits are whole numbers."""
+    embedding = 3 * np.eye(8)[[*range(8), 1]]
     return Decoder(embedding, (Layer(np.eye(8), np.eye(8), np.eye(8), np.zeros((8, 8))),), 2, 2)
 
 
@@ -108,6 +107,11 @@ def _value(word: str) -> Any:
 
 SCRIPTS: tuple[Script, ...] = (
     _script(
+        "two caches",
+        "new a 2 2 3 9 float64; new b 2 2 3 9 float64; append a 0 2 float64; append a 1 2 float64; ?keys b 0; ?values b 1; "
+        "append b 0 1 float64; ?keys a 0; ?values a 0",
+    ),
+    _script(
         "a long layer",
         "new a 1 1 2 400 float64; append a 0 70 float64; append a 0 1 float64; append a 0 69 float64; "
         "append a 0 1 float64; ?keys a 0",
@@ -116,10 +120,6 @@ SCRIPTS: tuple[Script, ...] = (
         "chunks into a layer",
         "new a 1 2 3 12 float64; ?append a 0 3 float64; ?keys a 0; ?values a 0; ?append a 0 3 float64; ?keys a 0; "
         "?values a 0; ?append a 0 1 float64; ?append a 0 2 float64; ?keys a 0; ?values a 0; ?len a",
-    ),
-    _script(
-        "two caches",
-        "new a 2 2 3 9 float64; new b 2 2 3 9 float64; append a 0 2 float64; append a 1 2 float64; ?keys b 0; ?values b 1",
     ),
     _script(
         "layers in turns",

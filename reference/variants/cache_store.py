@@ -225,9 +225,17 @@ class Store:
 # -- rows that know their names ----------------------------------------------------------------------------------------
 
 
+ROWS = 160  # names that one append has
+
+
+def append_of(name: int) -> int:
+    """Which append a row of this name came with."""
+    return (int(name) - 1) // ROWS
+
+
 def named_rows(number: int, shape: tuple[int, ...], slot: int, dtype: np.dtype[Any], changed: bool = False) -> Array:
     """Rows of append `number`; each is filled with its own whole number, small enough for float16."""
-    name = 1 + 2 * np.arange(shape[0]) + slot + 160 * number
+    name = 1 + 2 * np.arange(shape[0]) + slot + ROWS * number
     rows = np.broadcast_to((-name if changed else name)[:, None, None], shape)
     return rows.astype(dtype)
 

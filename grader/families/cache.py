@@ -1,0 +1,342 @@
+"""Faults of kv_cache.py: its scripts are run on a submission, and the answers are searched for among the wrong caches.
+
+A fault of a cache shows late: it may be silent in a dozen scripts. So the search adds a wrong option only where an answer
+contradicts what has been assumed so far, and goes back over the earlier answers with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from grader import diagnosis
+from grader.diagnosis import MOST_WRONG, UNRECOGNISED, Explanation, same
+from grader.families import Family, register
+from grader.families.attention import answer
+from harness.checks.step8_cache import refused
+from harness.subject import LIMITS, Call, Outcome, Subject
+from harness.values import Dtype, Handle
+from reference.decoder import Decoder
+from reference.variants import cache, kv_cache_bytes
+from reference.variants.cache_store import append_of, named_rows, names_of
+from reference.variants.space import Answer, Option, Probe, Variant, codes, wrong_options
+
+# -- asking ------------------------------------------------------------------------------------------------------------
+
+RAISED = ("raised",)
+
+
+class _Ended(Exception):
+    """A limit was reached: the answers would say nothing about faults."""
+
+
+def observe(subject: Subject) -> dict[str, Answer]:
+    """Every script run on the submission: an answer a probe."""
+    models: dict[str, Any] = {}
+    answers: dict[str, Answer] = {}
+    for script in cache.SCRIPTS:
+        if script.model and script.model not in models:
+            models[script.model] = _kept(subject, "@model", fields_of(cache.MODELS[script.model]))
+        run = _Run(subject, script, models.get(script.model))
+        given = [run.do(op) for op in script.ops]
+        for probe in cache.PROBES:
+            if probe.args[0] == script.name:
+                answers[probe.name] = tuple(given[i] for i in probe.args[1])
+    return answers
+
+
+def fields_of(model: Decoder) -> dict[str, Any]:
+    """The model as @model takes it."""
+    layers = [{"W_Q": x.W_Q, "W_K": x.W_K, "W_V": x.W_V, "W_O": x.W_O} for x in model.layers]
+    names = ("embedding", "n_heads", "n_kv_heads", "positions")
+    return {**{name: getattr(model, name) for name in names}, "layers": layers}
+
+
+def _ask(subject: Subject, name: str, *args: Any, keep: bool = False, **named: Any) -> Outcome:
+    outcome = subject.ask(Call(name, args, named, keep=keep))[0]
+    if outcome.kind in LIMITS:
+        raise _Ended
+    return outcome
+
+
+def _kept(subject: Subject, name: str, *args: Any) -> Handle | None:
+    value = _ask(subject, name, *args, keep=True).value
+    return value if isinstance(value, Handle) else None
+
+
+class _Run:
+    """One script on a submission: its caches by name, and the arrays that were appended."""
+
+    def __init__(self, subject: Subject, script: cache.Script, model: Handle | None) -> None:
+        self.subject, self.script, self.model = subject, script, model
+        self.caches: dict[str, Handle | None] = {}
+        self.given: dict[str, Handle | None] = {}
+        self.rows: dict[str, tuple[int, int]] = {}
+        self.appended: list[list[tuple[Any, Any]]] = []
+
+    def do(self, op: tuple[Any, ...]) -> tuple[Any, ...]:
+        kind, *args = op
+        if kind == "new":
+            name, *sizes, dtype = args
+            self.rows[name] = (sizes[1], sizes[2])
+            self.caches[name] = _kept(self.subject, "kv_cache.KVCache", *sizes, Dtype(dtype))
+            return ("made",)
+        if kind == "room":
+            model = cache.MODELS[self.script.model]
+            width = model.layers[0].W_K.shape[1] // model.n_kv_heads
+            sizes = [len(model.layers), model.n_kv_heads, width, args[1]]
+            self.caches[args[0]] = _kept(self.subject, "kv_cache.KVCache", *sizes, Dtype("float64"))
+            return ("made",)
+        if kind in ("append", "overfill"):
+            return self._append(kind, *args)
+        if kind == "change":
+            for slot, (handle, array) in enumerate(self.appended[args[0]]):
+                _ask(self.subject, "@set", handle, named_rows(args[0], array.shape, slot, array.dtype, changed=True))
+            return ("changed",)
+        if kind == "forward":
+            return _array(_ask(self.subject, "kv_cache.forward", self.model, args[0]))
+        if kind == "generate":
+            return self._generate(*args)
+        if kind in ("prefill", "decode"):
+            return self._pass(kind, *args)
+        return self._look(kind, args)
+
+    def _append(self, kind: str, name: str, layer: int, n: int, dtype: str) -> tuple[Any, ...]:
+        number = len(self.appended)
+        arrays: list[Any] = [named_rows(number, (n, *self.rows[name]), slot, np.dtype(dtype)) for slot in (0, 1)]
+        sent = [_kept(self.subject, "@tensor", a) for a in arrays] if "copy" in self.script.watched else arrays
+        self.appended.append(list(zip(sent, arrays, strict=True)))
+        if self.caches[name] is None:
+            return RAISED
+        outcome = _ask(self.subject, "@method", self.caches[name], "append", layer, *sent)
+        if outcome.ok:
+            return ("stored",)
+        return ("refused",) if kind == "overfill" and refused(outcome) else RAISED
+
+    def _pass(self, kind: str, name: str, tokens: Any) -> tuple[Any, ...]:
+        known = self.caches.get(name)
+        if name in self.caches and known is None:
+            return RAISED
+        if kind == "decode":
+            outcome = _ask(self.subject, "kv_cache.decode_step", self.model, tokens, known)
+            return self._refusal(outcome) or _array(outcome)
+        named = {} if known is None else {"cache": known}
+        outcome = _ask(self.subject, "kv_cache.prefill", self.model, tokens, keep=True, **named)
+        if known is not None and outcome.ok:
+            self.given[name] = known
+        value = outcome.value
+        if not outcome.ok:
+            self.caches.setdefault(name, None)
+            return self._refusal(outcome) or RAISED
+        if not isinstance(value, tuple | list) or len(value) != 2 or not isinstance(value[1], Handle):
+            self.caches[name] = known
+            return RAISED
+        self.caches[name] = value[1]
+        return (value[0],) if isinstance(value[0], np.ndarray) else RAISED
+
+    def _refusal(self, outcome: Outcome) -> tuple[Any, ...]:
+        return ("refused",) if self.script.overfull and refused(outcome) else ()
+
+    def _generate(self, prompt: list[int], n: int, how: str) -> tuple[Any, ...]:
+        outcome = _ask(self.subject, "kv_cache.generate", self.model, prompt, n, use_cache=how == "cached")
+        value = outcome.value
+        if isinstance(value, list | tuple | np.ndarray) and all(isinstance(i, int | np.integer) for i in value):
+            return (np.array(value, int),)
+        return RAISED
+
+    def _look(self, kind: str, args: list[Any]) -> tuple[Any, ...]:
+        handle = self.caches.get(args[0])
+        if handle is None or (kind in ("same", "given") and self.given.get(args[0]) is None):
+            return RAISED
+        if kind in ("held", "dtypes"):
+            layer = args[1] if kind == "held" else 0
+            both = [_ask(self.subject, "@method", handle, name, layer).value for name in ("keys", "values")]
+            if not all(isinstance(a, np.ndarray) for a in both):
+                return RAISED
+            return tuple(both) if kind == "held" else tuple(str(a.dtype) for a in both)
+        if kind in ("keys", "values"):
+            rows = _ask(self.subject, "@method", handle, kind, args[1]).value
+            with np.errstate(all="ignore"):
+                return names_of(rows) if isinstance(rows, np.ndarray) and rows.ndim else RAISED
+        if kind == "same":
+            return (int(_ask(self.subject, "@same", handle, self.given[args[0]]).value is True),)
+        if kind == "nbytes":
+            value = _ask(self.subject, "@attr", handle, "nbytes").value
+        else:
+            value = _ask(self.subject, "@len", handle if kind == "len" else self.given[args[0]]).value
+        return (value,) if isinstance(value, int) else RAISED
+
+
+def _array(outcome: Outcome) -> tuple[Any, ...]:
+    return (outcome.value,) if isinstance(outcome.value, np.ndarray) else RAISED
+
+
+# -- searching ---------------------------------------------------------------------------------------------------------
+
+
+class _Noting(Variant):
+    """A variant that notes which decisions it is asked about."""
+
+    def __init__(self, chosen: Mapping[str, Option], asked: dict[str, None]) -> None:
+        super().__init__(chosen)
+        self._asked = asked
+
+    def pick(self, decision: str) -> str:
+        self._asked[decision] = None
+        return super().pick(decision)
+
+
+_DECISIONS = {decision.name: decision for decision in cache.SPACE}
+_known: dict[tuple[str, frozenset[tuple[str, Option]]], Answer] = {}
+_asked: dict[str, frozenset[str]] = {}
+
+
+class Search:
+    """The least wrong variants that answer as observed."""
+
+    def __init__(self, observations: Mapping[str, Answer], probes: tuple[Probe, ...]) -> None:
+        self.observations, self.probes = observations, probes
+        self._agrees: dict[tuple[str, frozenset[tuple[str, Option]]], bool] = {}
+
+    def least(self, most: int) -> list[Variant]:
+        for budget in range(most + 1):
+            found = {frozenset(v.items()): v for v in self._from(Variant(), 0, budget)}
+            if found:
+                return list(found.values())
+        return []
+
+    def _from(self, variant: Variant, start: int, budget: int) -> Iterator[Variant]:
+        """Variants with at most `budget` more faults that agree with every probe; those before `start` agree already."""
+        at = next((i for i in range(start, len(self.probes)) if not self.agrees(variant, self.probes[i])), None)
+        if at is None:
+            yield variant
+            return
+        one = [v for v in self._changed(variant, self.probes[at], budget) if self._agrees_before(v, at)]
+        found = False
+        for changed in one:
+            if self.agrees(changed, self.probes[at]):
+                for match in self._from(changed, at + 1, budget - _cost(changed, variant)):
+                    found = True
+                    yield match
+        if found:
+            return
+        # two at once: of those that are silent until here, as wrong options do not undo each other to the last digit
+        for first, second in combinations(one, 2):
+            both = _joined(first, second)
+            if both is None or _cost(both, variant) > budget or not self.agrees(both, self.probes[at]):
+                continue
+            if self._agrees_before(both, at):
+                yield from self._from(both, at + 1, budget - _cost(both, variant))
+
+    def _changed(self, variant: Variant, probe: Probe, budget: int) -> Iterator[Variant]:
+        """The variant with one more option that is not right, of the decisions that this probe asks about."""
+        for name in self._decisions(variant, probe):
+            if name not in variant:
+                decision = _DECISIONS[name]
+                styles = [o for o in decision.options[1:] if o.code is None]
+                for option in [*styles, *(wrong_options(decision) if budget else ())]:
+                    yield variant.but(name, option)
+
+    def _decisions(self, variant: Variant, probe: Probe) -> dict[str, None]:
+        asked: dict[str, None] = {}
+        cache.predict(_Noting(variant, asked), probe)
+        return asked
+
+    def _agrees_before(self, variant: Variant, at: int) -> bool:
+        return all(self.agrees(variant, probe) for probe in self.probes[:at])
+
+    def agrees(self, variant: Variant, probe: Probe) -> bool:
+        relevant = self._relevant(variant, probe)
+        key = (probe.name, relevant)
+        if key not in self._agrees:
+            answer = _known.get(key)
+            if answer is None:
+                asked: dict[str, None] = {}
+                answer = cache.predict(_Noting(variant, asked), probe)
+                _asked[probe.name] = _asked.get(probe.name, frozenset()) | frozenset(asked)
+                key = (probe.name, self._relevant(variant, probe))
+                _known[key] = answer
+            self._agrees[key] = same(answer, self.observations[probe.name], probe)
+        return self._agrees[key]
+
+    @staticmethod
+    def _relevant(variant: Variant, probe: Probe) -> frozenset[tuple[str, Option]]:
+        """What of the variant the probe may ask about, as far as is known."""
+        asked = _asked.get(probe.name)
+        return frozenset((d, o) for d, o in variant.items() if asked is None or d in asked)
+
+
+def _cost(changed: Variant, variant: Variant) -> int:
+    return sum(o.code is not None for o in changed.values()) - sum(o.code is not None for o in variant.values())
+
+
+def _joined(first: Variant, second: Variant) -> Variant | None:
+    """Both changes at once; None where they are two options of one decision."""
+    if len(first.keys() | second.keys()) == len(first):
+        return None
+    return Variant({**first, **second})
+
+
+# -- explaining --------------------------------------------------------------------------------------------------------
+
+
+def explain_answers(observations: Mapping[str, Answer], most: int = MOST_WRONG) -> Explanation:
+    """What the answers say: as much as can be explained from the first group of probes on.
+
+    Storage is looked at alone first: where what is built on it cannot be explained, what storage itself does stands.
+    """
+    if _share(observations):
+        return Explanation(("cache-shared-state",), ("caches: share",), (TWO_CACHES,), matched=True)
+    for n in range(len(cache.GROUPS), 0, -1):
+        probes = tuple(p for p in cache.PROBES if p.function in cache.GROUPS[:n] and p.name in observations)
+        matches = Search(observations, probes).least(most)
+        if matches:
+            return _explanation(matches, probes, observations, whole=n == len(cache.GROUPS))
+    return Explanation((UNRECOGNISED,), (), (), matched=False)
+
+
+TWO_CACHES = "two caches"
+
+
+def _share(observations: Mapping[str, Answer]) -> bool:
+    """Whether a cache gave back rows that were appended to another. No later answer is then worth a look."""
+    parts = observations.get(TWO_CACHES)
+    if not isinstance(parts, tuple) or any(len(part) != 2 for part in parts):
+        return False
+    of_b, of_a = ({append_of(name) for part in some for name in part[1] if name > 0} for some in (parts[:2], parts[2:]))
+    return bool(of_b & {0, 1}) or 2 in of_a  # the first two appends of that script are to a, the third is to b
+
+
+def _explanation(
+    matches: list[Variant], probes: tuple[Probe, ...], observations: Mapping[str, Answer], whole: bool
+) -> Explanation:
+    shared = frozenset.intersection(*(codes(match) for match in matches))
+    right = not any(codes(match) for match in matches)
+    named = tuple(sorted(shared)) if shared or (right and whole) else (UNRECOGNISED,)
+    words = tuple(f"{d}: {o.name}" for d, o in matches[0].items() if o.code is not None)
+    proof = tuple(p.name for p in probes if not same(cache.predict(Variant(), p), observations[p.name], p))
+    return Explanation(named, words, proof, matched=whole)
+
+
+def explain(subject: Subject) -> Explanation:
+    try:
+        observations = observe(subject)
+    except _Ended:
+        return Explanation((UNRECOGNISED,), (), (), matched=False)
+    return explain_answers(observations)
+
+
+def explain_bytes(subject: Subject) -> Explanation:
+    outcomes = [subject.call("kv_cache.kv_cache_bytes", *probe.args) for probe in kv_cache_bytes.PROBES]
+    if any(outcome.kind in LIMITS for outcome in outcomes):
+        return Explanation((UNRECOGNISED,), (), (), matched=False)
+    answers = {p.name: answer(o) for p, o in zip(kv_cache_bytes.PROBES, outcomes, strict=True)}
+    return diagnosis.explain(kv_cache_bytes, answers)
+
+
+FUNCTIONS = ("KVCache", "forward", "prefill", "decode_step", "generate")
+register(Family("cache", tuple(f"kv_cache.{name}" for name in FUNCTIONS), "kv", explain))
+register(Family("kv_cache_bytes", ("kv_cache.kv_cache_bytes",), "kv", explain_bytes))
