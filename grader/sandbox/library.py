@@ -9,6 +9,9 @@ from __future__ import annotations
 import sysconfig
 from pathlib import Path
 
+import msgspec
+import numpy
+
 import harness
 from harness import contract
 
@@ -23,8 +26,11 @@ def link_library(folder: Path, torch: bool) -> Path:
     """Makes `folder` and links into it; without `torch`, nothing that could do the lab's work for a student is there."""
     folder.mkdir(parents=True)
     refused = _JUDGE if torch else _JUDGE | _TORCH
-    for place in dict.fromkeys((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
-        for entry in sorted(Path(place).iterdir()):
+    found = [
+        Path(module.__file__ or "").parents[1] for module in (numpy, msgspec)
+    ]  # where this Python finds them, on whatever path
+    for place in dict.fromkeys((Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib")), *found)):
+        for entry in sorted(place.iterdir()) if place.is_dir() else ():
             name = entry.name.split("-")[0].split(".")[0]
             if (
                 name in refused
