@@ -10,6 +10,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from grader import intake
 
@@ -59,7 +61,18 @@ def test_the_given_model_is_the_judges_own(submission):
         assert "class Decoder" in (staged.root / "model.py").read_text()
 
 
-@pytest.mark.parametrize("name", ["../evil.py", "/etc/evil.py", "a/../../evil.py", "..\\evil.py", "C:\\evil.py", "x" * 300 + ".py", "a/" * 20 + "b.py"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../evil.py",
+        "/etc/evil.py",
+        "a/../../evil.py",
+        "..\\evil.py",
+        "C:\\evil.py",
+        "x" * 300 + ".py",
+        "a/" * 20 + "b.py",
+    ],
+)
 def test_a_name_that_leads_out_is_left_out_and_told(submission, tmp_path, name):
     """The entry is named with the cause, everything else is graded, and no file appears outside."""
     path = zipped(tmp_path / "up.zip", submission())
@@ -74,7 +87,7 @@ def test_links_are_left_out_and_told(submission, tmp_path):
     """Symbolic links in folders, zips and tars, and hard links in tars, are no files."""
     folder = submission()
     (folder / "secret.py").symlink_to("/etc/passwd")
-    assert [text for text in files(folder)[1]] == ["'secret.py' was left out: it is a link."]
+    assert list(files(folder)[1]) == ["'secret.py' was left out: it is a link."]
     path = zipped(tmp_path / "up.zip", submission())
     info = zipfile.ZipInfo("secret.py")
     info.external_attr = (stat.S_IFLNK | 0o777) << 16
@@ -122,7 +135,11 @@ def test_what_is_no_submission_at_all_is_an_error(tmp_path, make):
 
 def test_an_empty_folder_is_graded_with_findings(tmp_path):
     """Every file is told to be missing."""
-    assert [text for text in files(tmp_path)[1]] == ["attention.py is missing.", "kv_cache.py is missing.", "experiments.py is missing."]
+    assert list(files(tmp_path)[1]) == [
+        "attention.py is missing.",
+        "kv_cache.py is missing.",
+        "experiments.py is missing.",
+    ]
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar"])
@@ -161,3 +178,116 @@ def test_tars_with_devices_are_taken_without_them(submission, tmp_path):
         archive.addfile(text, io.BytesIO(b"x = 1"))
     found, findings = files(tmp_path / "up.tar")
     assert "helper.py" in found and len(findings) == 1
+
+
+def test_a_stream_is_unpacked_no_further_than_the_cap(submission, tmp_path, monkeypatch):
+    """A member that is left out is unpacked to be skipped: that counts too."""
+    monkeypatch.setattr(intake, "MAX_UNPACKED", 2**20)
+    with tarfile.open(tmp_path / "up.tar", "w:gz") as archive:
+        info = tarfile.TarInfo("zeros.bin")
+        info.size = 2**22
+        archive.addfile(info, io.BytesIO(bytes(info.size)))
+        archive.add(submission(), "lab")
+    found, findings = files(tmp_path / "up.tar")
+    assert "attention.py" not in found
+    assert "unpacks to more than 1 MiB" in findings[0]
+
+
+def test_junk_is_not_even_unpacked(submission, tmp_path):
+    """What macOS and editors put in is skipped by its name, whatever it holds."""
+    path = zipped(tmp_path / "up.zip", submission())
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("__MACOSX/._attention.py", "x")
+    damaged = bytearray(path.read_bytes())
+    at = damaged.rindex(b"__MACOSX/._attention.py", 0, damaged.rindex(b"__MACOSX/._attention.py")) + 23
+    damaged[at] ^= 0xFF
+    path.write_bytes(damaged)
+    assert files(path) == files(submission())
+
+
+@pytest.mark.parametrize("names", [("model.py/x",), ("attention.py/x",), ("report",), ("a", "a/b")])
+def test_a_folder_where_a_file_belongs_breaks_nothing(tmp_path, names):
+    """And the other way round."""
+    path = tmp_path / "up.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in (*names, "loglog.png", "kv_cache.py"):
+            archive.writestr(zipfile.ZipInfo(name), "x = 1\n")
+    with intake.staged(path) as staged:
+        assert (staged.root / "model.py").is_file()
+
+
+def test_source_that_takes_too_long_to_parse_is_left_out(submission):
+    """The judge parses what is handed in, which takes a hundred times its size in memory."""
+    folder = submission(helper="a\n" * 2**19)
+    found, findings = files(folder)
+    assert "helper.py" not in found
+    assert "KiB of Python" in findings[0]
+
+
+def test_a_folder_deeper_than_the_stack_is_left_out(submission):
+    """It is told, and the rest is graded."""
+    folder = submission()
+    here = folder
+    for _ in range(40):
+        here = here.joinpath(*["d"] * 30)
+        here.mkdir(parents=True)
+    found, findings = files(folder)
+    assert "attention.py" in found
+    assert "too deep" in findings[0]
+    _flatten(folder)
+
+
+def _flatten(folder: Path) -> None:
+    """Takes a deep folder apart from its top, so that pytest can remove it."""
+    deep = folder / "d"
+    for i in range(1200):
+        inner = deep / "d"
+        if not inner.exists():
+            break
+        inner.rename(folder / f"next{i}")
+        deep.rmdir()
+        (folder / f"next{i}").rename(deep)
+
+
+@pytest.mark.slow
+@settings(max_examples=1000, deadline=None, database=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_a_corrupted_archive_is_graded_or_refused(tmp_path_factory, data):
+    """A thousand corruptions of zips and tars: a clean copy, or an error that names the file; never anything else."""
+    folder = tmp_path_factory.getbasetemp()
+    kind = data.draw(st.sampled_from(sorted(_archives(folder))))
+    bad = bytearray(_archives(folder)[kind])
+    for _ in range(data.draw(st.integers(1, 6))):
+        at = data.draw(st.integers(0, max(0, len(bad) - 1)))
+        what = data.draw(st.sampled_from(("change", "cut", "put", "end")))
+        if what == "change" and bad:
+            bad[at] = data.draw(st.integers(0, 255))
+        elif what == "cut":
+            del bad[at : at + data.draw(st.integers(1, 300))]
+        elif what == "put":
+            bad[at:at] = data.draw(st.binary(max_size=40))
+        elif bad:
+            bad[len(bad) - 1 - at % 90] = data.draw(st.integers(0, 255))
+    path = folder / f"corrupted.{kind.split(':')[0]}"
+    path.write_bytes(bad)
+    try:
+        files(path)
+    except intake.IntakeError as error:
+        assert str(path) in str(error)
+
+
+_MADE: dict[str, bytes] = {}
+
+
+def _archives(folder: Path) -> dict[str, bytes]:
+    if not _MADE:
+        small = folder / "small"
+        small.mkdir()
+        for name in ("attention", "kv_cache", "experiments"):
+            (small / f"{name}.py").write_text(f"{name} = 1\n")
+        _MADE["zip"] = zipped(folder / "whole.zip", small).read_bytes()
+        for mode in ("", ":gz", ":bz2", ":xz"):
+            with tarfile.open(folder / "whole.tar", f"w{mode}") as archive:
+                archive.add(small, "lab")
+            _MADE[f"tar{mode}"] = (folder / "whole.tar").read_bytes()
+    return _MADE
