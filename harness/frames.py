@@ -10,7 +10,7 @@ from harness import values
 from harness.wire import BadFrame
 
 MAX_BYTES = 32 * 2**20  # 2048 × 2048 numbers
-MAX_PARTS = 250_000
+MAX_PARTS = 50_000  # of lists, tuples and dicts; an array is one, however large
 MAX_TEXT_BYTES = 4 * values.MAX_TEXT
 
 # Bytes after a token's first that say its length (of text, bytes, extensions) or its number of parts (of lists, maps).

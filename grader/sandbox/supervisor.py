@@ -51,7 +51,7 @@ class Limits:
     folder_files: int = 4096
     processes: int = 64
     strikes: int = 2  # limits reached in one function before it is not called any more
-    calls: int = 20  # a function's calls together may take that many times the CPU seconds of one
+    calls: int = 6  # a function's calls together may take that many times the CPU seconds of one
 
 
 class SandboxError(Exception):
@@ -418,7 +418,9 @@ class WorkerSubject(Asking):
         try:
             self._send(wire.encode(request, self._number))
             while True:
-                reply = answers.read(self._receive(watch))
+                frame = self._receive(watch)
+                with watch.serving():
+                    reply = answers.read(frame)
                 if reply.get("is") == "outcome":
                     return self._outcome(answers.outcome(reply), our_memory_error)
                 if reply.get("is") != "callback":
@@ -575,7 +577,7 @@ class _Watch:
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
-        """While the judge works for the submission: its CPU seconds count, and time does not pass."""
+        """While the judge works for the submission, or on what it said: CPU seconds count, time does not."""
         wall, cpu = time.monotonic(), time.thread_time()
         yield
         self._judges_cpu += time.thread_time() - cpu
