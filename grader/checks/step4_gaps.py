@@ -84,7 +84,7 @@ def both(subject: Subject, rng: np.random.Generator) -> None:
         asked.unchanged()
 
 
-@check("step4.gap.chapter", functions=GAP, families="equivariance_gap", needs="torch")
+@check("step4.gap.chapter", functions=GAP, families="equivariance_gap", stands_on="step4.gap.positions", needs="torch")
 def chapter_numbers(subject: Subject) -> None:
     """The chapter's sentence, shuffled, gives its gap: rounding alone, and 0.3289 with positions."""
     given = (np.array(chapter.E), np.array(chapter.W_Q), np.array(chapter.W_K), np.array(chapter.W_V))

@@ -162,7 +162,7 @@ def _gaps(name: str, subject: Subject) -> Explanation:
 # -- compare_with_sdpa: the probes are what the judge's attention was given ------------------------------------------------
 
 SDPA_SHAPES = [(2, 2, 5, 4), (1, 3, 6, 16)]
-SDPA_CALLS = ((False, 0.0), (False, 1.0), (True, -1.0))  # causal, sign of the errors
+SDPA_CALLS = ((False, 0.0), (False, 1.0), (True, -1.0))  # causal, factor of the errors
 _ROUNDING_OF = {"float64": 10.0, "float32": 5e7, "float16": 1e11}  # probe sizes that leave room for a dtype's rounding
 
 
@@ -172,8 +172,8 @@ def _compared(subject: Subject) -> Explanation:
     widths = {"float64"}
     called = False
     with over_attention(subject) as (borrower, attention):
-        for causal, sign in SDPA_CALLS:
-            attention.calls, attention.spoil = [], partial(spoil, sign=sign) if sign else None
+        for causal, factor in SDPA_CALLS:
+            attention.calls, attention.spoil = [], partial(spoil, factor=factor) if factor else None
             options = {"dtype": "float64", "causal": causal}
             outcome = borrower.ask(Call("experiments.compare_with_sdpa", (SDPA_SHAPES,), options))[0]
             if not outcome.ok:
@@ -190,7 +190,7 @@ def _compared(subject: Subject) -> Explanation:
                 widths |= {array.dtype.name for call in part for array in (call.q, call.k, call.v)}
                 kinds = {mask_kind(call.mask, call.q.shape[-2]) for call in part}
                 seen = kinds.pop() if len(kinds) == 1 else "other"
-                name = f"{shape}{', causal' if causal else ''}{', spoiled' if sign else ''}"
+                name = f"{shape}{', causal' if causal else ''}{', spoiled' if factor else ''}"
                 rows.append((name, causal, part, (difference, seen)))
     if not called:
         zero = rows and all(answer[0] == 0 for *_, answer in rows if not isinstance(answer, Failed))
