@@ -70,7 +70,15 @@ def softmax(v: Variant, x: Array, axis: Axis, asked: int = -1) -> Array:
         return _largest(x, axis)
     divided_by = v.pick("divided by")
     reduced = v.pick("reduced axis") if isinstance(axis, int) else "right"
-    lifted = x - _subtracted(v, x, axis, asked, reduced, cancels=divided_by == "right" and reduced == "right")
+    lifted = x - _subtracted(
+        v,
+        x,
+        axis,
+        asked,
+        reduced,
+        divided=divided_by != "nothing",
+        cancels=divided_by == "right" and reduced == "right",
+    )
     base = v.pick("base")
     powers = np.exp(lifted) if base == "right" else float(base) ** lifted
     if divided_by == "nothing":
@@ -101,13 +109,16 @@ def _largest(x: Array, axis: Axis) -> Array:
     return one_hot
 
 
-def _subtracted(v: Variant, x: Array, axis: Axis, asked: int, reduced: str, *, cancels: bool) -> Array | float:
-    over = v.pick("maximum over")
+def _subtracted(
+    v: Variant, x: Array, axis: Axis, asked: int, reduced: str, *, divided: bool, cancels: bool
+) -> Array | float:
+    # where nothing is divided there is no other axis to differ from
+    over = v.pick("maximum over") if divided else "right"
     if over != "right":
         axis = asked if over == "the axis asked for" else int(over.removeprefix("axis "))
     elif not isinstance(axis, int) and v.pick("maximum") == "a row":
         axis = asked
-    elif cancels and np.abs(x).max() < 100:
+    elif cancels and np.abs(x).max() < 100 and _in_matrix(axis, x.ndim):
         return _maximum(x, axis)  # whatever a row has subtracted cancels, and nothing overflows
     what = v.pick("subtracted")
     if what == "nothing":
@@ -125,6 +136,12 @@ def _subtracted(v: Variant, x: Array, axis: Axis, asked: int, reduced: str, *, c
     if what == "max(0, row maximum)":
         amount = np.maximum(0.0, amount)
     return amount if over != "right" else _reduced(amount, axis, reduced, of_sum=False)
+
+
+def _in_matrix(axis: Axis, ndim: int) -> bool:
+    """Whether `axis` lies in the last two: one maximum a matrix is then one amount for all that is summed."""
+    axes = range(ndim) if axis is None else (axis,) if isinstance(axis, int) else axis
+    return all((a if a < 0 else a - ndim) >= -2 for a in axes)
 
 
 def _maximum(x: Array, axis: Axis) -> Array:
