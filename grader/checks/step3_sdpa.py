@@ -29,8 +29,8 @@ PRECISION = {
 def spoil(output: Array, factor: float = 1.0) -> Array:
     """Every entry 0.125 too large, but for two of every matrix: the first 0.25 too small, the last 0.75 too large.
 
-# of a difference between two ways of rounding, at shapes as small as these
-PRECISION = {"float16": 2e-2, "float32": 2e-5, "float64": 1e-12}
+    So no other statistic of the errors is as large as their largest absolute value; below 0, `factor` makes the
+    largest error a negative one, which signed statistics miss.
     """
     error = np.full(output.shape, 0.125)
     error[..., 0, 0] = -0.25
