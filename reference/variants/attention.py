@@ -8,7 +8,6 @@ asks the variant where students are known to part from it. Shapes: n queries, m 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -494,9 +493,3 @@ def table_of(answer: Answer | None, shape: tuple[int, ...]) -> Array | None:
 def first_table(answer: Answer | None) -> Any:
     """The first array of an answer; None where there is none."""
     return next((part for part in answer if isinstance(part, np.ndarray)), None) if isinstance(answer, tuple) else None
-
-
-def replaced(space: Space, *decisions: Decision) -> Space:
-    """`space` with some of its decisions given anew."""
-    anew: Mapping[str, Decision] = {d.name: d for d in decisions}
-    return tuple(anew.get(d.name, d) for d in space)
