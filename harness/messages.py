@@ -582,6 +582,12 @@ _EXPERIMENTS = {
         "Where inputs are made: (batch, heads, n, d), the same arrays for both sides.",
         "7.9, step 3",
     ),
+    "sdpa-backend": Message(
+        "A backend in other words",
+        "The backend is named in words of your own; a member of torch.nn.attention.SDPBackend says it without doubt.",
+        "What is entered as `backend` in each row.",
+        "7.9, step 3",
+    ),
     "equivariance-not-unshuffled": Message(
         "Never put back in order",
         "The outputs are compared without undoing the shuffle (or it is undone with the permutation itself).",
