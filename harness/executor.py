@@ -73,19 +73,18 @@ class Executor:
         self._own: dict[str, ModuleType] = {}
         self._problems: dict[str, loader.ImportProblem] = {}
         self._bound: set[tuple[str, int]] = set()
+        # Python's own modules and the libraries stay what they are; a helper harness.py, say, is the submission's own.
+        helpers = {path.stem for path in root.glob("*.py")} | {path.name for path in root.iterdir() if path.is_dir()}
+        given = {*contract.MODULES, *contract.OPTIONAL_MODULES, "model"}
+        self._tops = (helpers | given) - {"numpy", "torch", *sys.stdlib_module_names}
         for module, names in stand_ins.items():
             self._own[module] = self._stand_in(module, names)
 
     @contextlib.contextmanager
     def active(self) -> Iterator[None]:
         """This submission's modules and folder are the ones that `import` finds; afterwards nothing of them is left."""
-        before = {
-            name: sys.modules[name]
-            for name in (*self._names_of_ours(), *self._helpers_like_ours())
-            if name in sys.modules
-        }
-        for name in before:
-            del sys.modules[name]
+        loaded = set(sys.modules)
+        hidden = {name: sys.modules.pop(name) for name in self._claimed(loaded)}
         sys.modules.update(self._own)
         sys.path.insert(0, str(self._root))
         try:
@@ -93,25 +92,18 @@ class Executor:
         finally:
             if str(self._root) in sys.path:
                 sys.path.remove(str(self._root))
-            for name in self._names_of_ours():
+            now = set(sys.modules)
+            for name in {*self._claimed(now), *(n for n in now - loaded if self._is_ours(sys.modules[n]))}:
                 self._own[name] = sys.modules.pop(name)
-            sys.modules.update(before)
+            sys.modules.update(hidden)
 
-    def _helpers_like_ours(self) -> list[str]:
-        """Loaded modules that are not Python's own and share a name with a file of the submission (a helper harness.py, say)."""
-        files = {path.stem for path in self._root.glob("*.py")} | {
-            path.name for path in self._root.iterdir() if path.is_dir()
-        }
-        keep = {"numpy", "torch", *sys.stdlib_module_names}
-        return [name for name in list(sys.modules) if name.split(".")[0] in files - keep]
+    def _claimed(self, names: set[str]) -> list[str]:
+        """Those of `names` that belong to this submission by their first part: the contract's, and its helpers' names."""
+        tops = self._tops & names
+        return [name for name in names if name.partition(".")[0] in tops] if tops else []
 
-    def _names_of_ours(self) -> list[str]:
-        names = {*contract.MODULES, *contract.OPTIONAL_MODULES, "model"}
-        under = str(self._root) + "/"
-        found = [
-            n for n, m in list(sys.modules.items()) if n in names or str(getattr(m, "__file__", "")).startswith(under)
-        ]
-        return found
+    def _is_ours(self, module: Any) -> bool:
+        return str(getattr(module, "__file__", "")).startswith(f"{self._root}/")
 
     def module(self, name: str) -> ModuleType:
         """Raises Missing where the module is absent or does not import; a failed import is not tried twice."""
