@@ -280,14 +280,18 @@ def _answer(link: socket.socket, outcome: Outcome) -> None:
         sys.stdout.flush()
     try:
         frame = wire.encode({"is": "outcome", **as_data(outcome)})
+    except Exception as error:  # a name that is no text, say, or a function
+        kind = "MemoryError" if isinstance(error, MemoryError) else "ValueError"
+        frame = _instead(kind, f"the result cannot be handed over: {type(error).__name__}")
+    try:
         frames.measure(frame)
-    except (MemoryError, wire.BadFrame) as error:
-        text = f"the result is too large to hand over: {error}"
-        frame = wire.encode({"is": "outcome", **as_data(Outcome("raised", type="MemoryError", text=text))})
-    except Exception as error:  # a name that is no text, say
-        text = f"the result cannot be handed over: {type(error).__name__}"
-        frame = wire.encode({"is": "outcome", **as_data(Outcome("raised", type="ValueError", text=text))})
+    except wire.BadFrame as error:
+        frame = _instead("MemoryError", f"the result is too large to hand over: {error}")
     wire.send(link, frame)
+
+
+def _instead(kind: str, text: str) -> bytes:
+    return wire.encode({"is": "outcome", **as_data(Outcome("raised", type=kind, text=text))})
 
 
 def as_data(outcome: Outcome) -> dict[str, Any]:
