@@ -10,6 +10,8 @@ Built-in names beside "module.function":
     @fetch handle, rows       an array's values, or some rows @attr handle, name   an attribute
     @len handle               len()                           @method handle, name, *args
     @same a, b                whether two handles are one object
+    @random shapes, dtype, seed   keeps standard-normal arrays that are made here, a handle each
+    @drop numbers             forgets what is kept under these numbers of handles
     @plan steps               an `fn` for measure_peak_memory: ("take", bytes) holds and touches memory, ("drop", i) frees take i
     @sdpa q, k, v, mask, scale torch's own SDPA on these arrays
 """
@@ -201,6 +203,16 @@ class Executor:
             raise Missing("name-missing", f"{values.type_name(target)} has no {name}.")
         return method(*args)
 
+    def _do_random(self, shapes: list[Any], dtype: str, seed: int) -> list[Handle]:
+        rng = np.random.default_rng(seed)
+        arrays = (rng.standard_normal(tuple(shape)).astype(dtype) for shape in shapes)
+        return [self._keep.new(array) for array in arrays]
+
+    def _do_drop(self, numbers: list[int]) -> bool:
+        for number in numbers:
+            self._keep.objects.pop(number, None)
+        return True
+
     def _do_same(self, a: Any, b: Any) -> bool:
         return a is b
 
@@ -242,9 +254,11 @@ class Executor:
             return {name: self._receive(item, tensors) for name, item in value.items()}
         return value
 
-    def _send(self, value: Any, keep: bool) -> Any:
+    def _send(self, value: Any, keep: bool | str) -> Any:
         if isinstance(value, Handle) or type(value) is Plan or type(value) is _ProxyObject:
             return value if isinstance(value, Handle) else self._keep.new(value)
+        if keep == "whole":
+            return self._keep.new(value)
         sent = values.plain(value)
         if not keep:
             return sent

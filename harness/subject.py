@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import io
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from harness.values import Callback, Handle, Proxy
 
@@ -23,14 +24,14 @@ LIMITS = ("timeout", "out-of-memory", "crashed", "output-flood")
 class Call:
     """One question. `name` is "module.function" of the contract, or a built-in of harness.executor ("@method", "@attr", …).
 
-    With `keep` the result stays on the student's side and a Handle comes back; with `echo` the arguments come back too,
-    as they are after the call.
+    With `keep` what is no plain data stays on the student's side and a Handle comes back; with "whole" the whole result
+    stays, arrays too, as for a call that is timed. With `echo` the arguments come back too, as they are after the call.
     """
 
     name: str
     args: tuple[Any, ...] = ()
     kwargs: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
-    keep: bool = False
+    keep: bool | Literal["whole"] = False
     echo: bool = False
 
 
@@ -66,6 +67,18 @@ class Outcome:
         return self.kind == "value"
 
 
+@dataclass(frozen=True)
+class Clocks:
+    """What the kernel says of the process that a submission runs in, so far.
+
+    cpu      CPU seconds that it has used
+    delayed  seconds that it could have run and was made to wait by others; None where that is not known
+    """
+
+    cpu: float
+    delayed: float | None = None
+
+
 class Subject(Protocol):
     """A submission that can be asked."""
 
@@ -79,6 +92,9 @@ class Subject(Protocol):
         self, stand_ins: Mapping[str, Mapping[str, Callback | Proxy]]
     ) -> contextlib.AbstractContextManager[Subject]:
         """The same submission, loaded afresh over modules whose functions are the judge's: {"attention": {name: Callback}}."""
+
+    def clocks(self) -> Clocks:
+        """The kernel's clocks of the submission's process: read before and after a call, they say what it cost."""
 
     @property
     def backend(self) -> str:
@@ -121,6 +137,9 @@ class LocalSubject(Asking):
     @contextlib.contextmanager
     def lend(self, stand_ins: Mapping[str, Mapping[str, Callback | Proxy]]) -> Any:
         yield LocalSubject(self.root, stand_ins)
+
+    def clocks(self) -> Clocks:
+        return Clocks(time.process_time())
 
     @property
     def backend(self) -> str:

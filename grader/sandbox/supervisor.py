@@ -31,7 +31,7 @@ from grader.sandbox.interpreter import choose, readable
 from grader.sandbox.library import link_library
 from harness import frames, wire
 from harness.check import Fail
-from harness.subject import LIMITS, Asking, Call, Outcome
+from harness.subject import LIMITS, Asking, Call, Clocks, Outcome
 from harness.values import Callback, Proxy
 
 StandIns = Mapping[str, Mapping[str, Callback | Proxy]]
@@ -308,6 +308,9 @@ class WorkerSubject(Asking):
     def lend(self, stand_ins: StandIns) -> Iterator[WorkerSubject]:
         with self._sandbox.group(self._kind, stand_ins, self._backend) as subject:
             yield subject
+
+    def clocks(self) -> Clocks:
+        return Clocks(_cpu(self._pid), _delay(self._pid) or None) if self._pid else Clocks(0.0)
 
     def ask(self, *calls: Call) -> list[Outcome]:
         outcomes: list[Outcome] = []

@@ -203,3 +203,32 @@ def test_two_submissions_side_by_side_do_not_mix(submission, tmp_path):
     for _ in range(2):
         assert second.call("attention.softmax", 1).value == "other"
         assert first.call("attention.softmax", np.zeros(1)).value.tolist() == [1.0]
+
+
+def test_a_result_stays_whole_where_it_was_made_until_it_is_dropped(opened):
+    """keep="whole" gives one handle for arrays too; what was dropped is gone."""
+    subject = opened()
+    q, k, v = subject.call("@random", [[4, 2], [3, 2], [3, 5]], "float32", 7).value
+    assert [(q.shape, q.dtype), v.shape] == [((4, 2), "float32"), (3, 5)]
+    call = Call("attention.scaled_dot_product_attention", (q, k, v), keep="whole")
+    whole = subject.ask(call)[0].value
+    assert (type(whole), whole.kind) == (Handle, "tuple")
+    output = subject.ask(Call("@method", (whole, "__getitem__", 0), keep="whole"))[0].value
+    assert output.shape == (4, 5)
+    row = subject.call("@fetch", output, [2]).value
+    queries, keys, values_ = (subject.call("@fetch", handle).value for handle in (q, k, v))
+    scores = queries[2] @ keys.T / np.sqrt(2)
+    weights = np.exp(scores) / np.exp(scores).sum()
+    np.testing.assert_allclose(row, (weights @ values_)[None], rtol=1e-5)
+    assert subject.call("@drop", [whole.id, output.id]).value is True
+    assert subject.call("@fetch", output).kind == "missing"
+
+
+def test_the_clock_of_the_process_runs_while_it_computes(opened):
+    """CPU seconds grow by what a call computes."""
+    body = "n = 0\nfor i in range(300_000):\n    n += i\nreturn x"
+    subject = opened(attention=attention(body))
+    subject.call("attention.softmax", np.ones(2))
+    before = subject.clocks().cpu
+    subject.call("attention.softmax", np.ones(2))
+    assert subject.clocks().cpu - before > 1e-4

@@ -1,0 +1,1 @@
+"""Time and memory of a submission, seen from outside its process."""
