@@ -135,8 +135,7 @@ def send(wire: socket.socket, data: bytes) -> None:
     if len(data) > MAX_FRAME:
         raise BadFrame(f"a value of {len(data)} bytes is too large to cross")
     try:
-        wire.sendall(struct.pack("<I", len(data)))
-        wire.sendall(data)
+        wire.sendall(struct.pack("<I", len(data)) + data)  # in one: the other side wakes once a frame
     except (BrokenPipeError, ConnectionError):
         raise Closed from None
 
