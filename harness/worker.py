@@ -23,6 +23,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from harness import executor, fence, frames, values, wire
 from harness.subject import Call, Outcome
 from harness.values import Callback, Proxy
@@ -297,10 +299,19 @@ def _instead(kind: str, text: str) -> bytes:
 def as_data(outcome: Outcome) -> dict[str, Any]:
     return {
         "kind": outcome.kind,
-        "value": outcome.value,
-        "echo": list(outcome.echo),
+        "value": _crossing(outcome.value),
+        "echo": [_crossing(value) for value in outcome.echo],
         "code": outcome.code,
         "type": outcome.type,
         "text": outcome.text[: values.MAX_TEXT],
         "frames": [[f.file, f.line, f.text] for f in outcome.frames],
     }
+
+
+def _crossing(value: Any) -> Any:
+    """The value, with names in place of arrays of more dimensions than the wire takes."""
+    if isinstance(value, np.ndarray):
+        return values.Opaque("array of more than 32 dimensions") if value.ndim > 32 else value
+    if isinstance(value, list | tuple):
+        return type(value)(_crossing(item) for item in value)
+    return {name: _crossing(item) for name, item in value.items()} if isinstance(value, dict) else value

@@ -70,8 +70,10 @@ def _line(file: Any, line: Any, text: Any) -> Frame:
 def _checked(value: Any, depth: int) -> Any:
     """A value of a kind that a worker sends, with nothing odd in it."""
     kind = type(value)
-    if value is None or kind in (bool, int, float):
+    if value is None or kind in (bool, float):
         return value
+    if kind is int:  # no answer is as large, and NumPy's functions take no larger one
+        return value if -(2**63) <= value < 2**63 else Opaque("number of more than 64 bits")
     if kind is str:
         return value[:MAX_TEXT]
     if kind is np.ndarray:

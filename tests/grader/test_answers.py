@@ -18,7 +18,7 @@ from harness.wire import BadFrame
 from harness.worker import as_data
 
 VALUES = (
-    None, True, 7, -(2**70), 0.5, float("nan"), "text", np.ones((2, 3)), np.zeros((0, 4), np.float32), np.array(True), Opaque("set"),
+    None, True, 7, -(2**62), 0.5, float("nan"), "text", np.ones((2, 3)), np.zeros((0, 4), np.float32), np.array(True), Opaque("set"),
     [1, [2, (3, "x")]], {"shape": (1, 2), "rows": [np.arange(3)]}, Handle(1_000_001, "array", (2, 3), "float64"),
 )  # fmt: skip
 
@@ -68,6 +68,18 @@ def test_a_call_of_no_lent_function_is_refused(number):
     """Only numbers of functions that were lent are called."""
     with pytest.raises(BadFrame):
         answers.callback({"number": number, "args": [], "kwargs": {}}, lent=2)
+
+
+@pytest.mark.parametrize("value", [2**63, -(2**70), 2**1000])
+def test_a_number_of_more_than_64_bits_is_no_number(value):
+    """No answer is as large, and a check that asks NumPy whether it is finite would break on it."""
+    assert answers.outcome(answers.read(framed([value]))).value == [Opaque("number of more than 64 bits")]
+
+
+def test_an_array_of_many_dimensions_is_named():
+    """The wire takes 32; nobody is accused."""
+    found = answers.outcome(answers.read(framed({"a": (np.ones((1,) * 33),)})))
+    assert found.value == {"a": (Opaque("array of more than 32 dimensions"),)}
 
 
 def test_a_truth_value_is_true_or_false():
