@@ -19,6 +19,7 @@ from grader.families.attention import answer
 from harness.checks.step8_cache import refused
 from harness.subject import LIMITS, Call, Outcome, Subject
 from harness.values import Dtype, Handle
+from reference import decoder
 from reference.decoder import Decoder
 from reference.variants import cache, kv_cache_bytes
 from reference.variants.cache_store import append_of, named_rows, names_of
@@ -326,7 +327,32 @@ def explain(subject: Subject) -> Explanation:
         observations = observe(subject)
     except _Ended:
         return Explanation((UNRECOGNISED,), (), (), matched=False)
-    return explain_answers(observations)
+    found = explain_answers(observations)
+    if found.codes == (UNRECOGNISED,) and _decodes_rightly(observations) and _samples(subject):
+        return Explanation(
+            ("generate-not-greedy",), ("pick: drawn by chance",), ("one prompt, four times",), matched=False
+        )
+    return found
+
+
+def _decodes_rightly(observations: Mapping[str, Answer]) -> bool:
+    right = Variant()
+    probes = (p for p in cache.PROBES if p.function in cache.GROUPS[:3])
+    return all(same(cache.predict(right, p), observations[p.name], p) for p in probes)
+
+
+def _samples(subject: Subject) -> bool:
+    """Whether generate draws by chance: its first answer is not the greedy one, and no two are alike."""
+    model = cache.MODELS["deep"]
+    prompt = cache.TEXT[:4]
+    with subject.lend({}) as fresh:
+        kept = fresh.ask(Call("@model", (fields_of(model),), keep=True))[0]
+        outcomes = [fresh.call("kv_cache.generate", kept.value, prompt, 12) for _ in range(4)]
+    answers = [o.value for o in outcomes]
+    if not all(isinstance(a, list) and len(a) == 12 for a in answers):
+        return False
+    distinct = {tuple(a) for a in answers}
+    return len(distinct) == len(answers) and answers[0] != decoder.generate(model, prompt, 12)
 
 
 def explain_bytes(subject: Subject) -> Explanation:

@@ -78,7 +78,7 @@ PASSES = ("forward", "prefill", "decode", "generate")
 
 
 def _script(name: str, text: str, group: str = "storage", **options: Any) -> Script:
-    """Operations; those with a "?" are asked about: all together, or, with a model, pass by pass.
+    """Operations; those with a "?" are asked about: all together, or pass by pass (all of generate's of one kind).
 
     new C LAYERS HEADS WIDTH CAPACITY DTYPE   append C LAYER N DTYPE   overfill (the same, where it must refuse)
     change I (other values into the arrays of append I)   keys, values C LAYER   len, nbytes, dtypes C
@@ -90,7 +90,8 @@ def _script(name: str, text: str, group: str = "storage", **options: Any) -> Scr
     asks: list[list[int]] = [[]]
     for i, words in enumerate(op.split() for op in text.split(";")):
         kind = words[0].lstrip("?")
-        if kind in PASSES:
+        before = ops[-1] if ops else ("",)
+        if kind in PASSES and not (kind == before[0] == "generate" and words[-1] == before[-1]):
             asks.append([])
         if words[0].startswith("?"):
             asks[-1].append(i)
@@ -223,7 +224,7 @@ SCRIPTS: tuple[Script, ...] = (
     _script(
         "every id",
         "; ".join(
-            f"?generate {TEXT.index(t)}:{TEXT.index(t) + 1} 3 {how}" for how in ("plain", "cached") for t in range(8)
+            f"?generate {TEXT.index(t)}:{TEXT.index(t) + 1} 2 {how}" for how in ("plain", "cached") for t in range(8)
         ),
         "generate",
         model="repeating",

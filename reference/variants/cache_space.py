@@ -70,6 +70,7 @@ STORAGE: tuple[Decision, ...] = (
         "full",
         Option("never", "cache-unbounded"),
         Option("never, in a block", "cache-unbounded"),
+        Option("never, in a block of tensors", "cache-unbounded"),
         Option("stored in part, then refused", "cache-unbounded"),
         Option("stored in part", "cache-unbounded"),
         Option("stored, then refused", "cache-unbounded"),
@@ -81,6 +82,7 @@ STORAGE: tuple[Decision, ...] = (
         Option("oldest overwritten in place", "cache-truncated"),
         Option("newest dropped", "cache-truncated"),
     ),
+    decision("room counted", Option("from where it is written")),  # a style beside a write over the last
     decision(
         "copy",
         Option("first kept as it is", "cache-aliases-input"),
@@ -193,6 +195,7 @@ LAYERS: tuple[Decision, ...] = (
         "mask",
         ("forward", "prefill"),
         Option("none", "cache-prefill-unmasked"),
+        Option("none at first", "cache-prefill-unmasked"),
         Option("one ahead", "causal-mask-lookahead"),
         Option("without itself", "causal-mask-strict"),
         Option("inverted", "mask-inverted", common=False),
@@ -309,7 +312,11 @@ GENERATE: tuple[Decision, ...] = (
         Option("last but one", "decode-stale-logits"),
     ),
     decision("fed", Option("last of the prompt twice", "generate-off-by-one")),
-    decision("generate's cache", Option("one for all calls", "cache-shared-state")),
+    decision(
+        "generate's cache",
+        Option("one for all calls", "cache-shared-state"),
+        Option("that of the first call, whose prompt stands", "cache-shared-state"),
+    ),
 )
 
 SPACE = STORAGE + LAYERS + GENERATE

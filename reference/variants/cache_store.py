@@ -40,6 +40,7 @@ class Store:
         share = n_layers > 1 and say("layers").name == "share"
         first = [[self._empty()], [self._empty()]]
         self.slots = [first if share else [[self._empty()], [self._empty()]] for _ in range(n_layers)]
+        self.lost = [0] * n_layers  # tokens counted that are stored nowhere
         self.counter = 0
         self.steps = 0  # decoded since the last prefill
         self.last: Callable[[], Array] | None = None  # the logits that the last token gave
@@ -66,13 +67,16 @@ class Store:
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def size(self, layer: int) -> int:
-        return sum(len(part) for part in self.slots[layer][0])
+        """How many tokens it counts in that layer."""
+        return sum(len(part) for part in self.slots[layer][0]) + self.lost[layer]
 
     def append(self, layer: int, k: Array, v: Array) -> None:
         if self.by_counter() != "right":
             self._append_by_counter(layer, k, v, self.by_counter())
             return
         n, room = len(k), self.capacity - self.size(layer)
+        if room < self.capacity and self.say("write").name.startswith("over the last"):
+            room += self.say("room counted").name != "right"
         full = self.say("full").name if n >= room else "right"
         room += {"one too early": -1, "one too late": 1}.get(full, 0)
         if n > room and full != "never":
@@ -86,10 +90,11 @@ class Store:
             raise Broken
         if full == "newest dropped":
             return
-        if full == "never, in a block":  # one row broadcasts into the empty rest of a block; more rows do not
+        if full.startswith("never, in a block"):  # one row broadcasts into the empty rest of a block; more rows do not
             if n == 1 and room == 0:
+                self.lost[layer] += 1
                 return
-            raise Refused
+            raise Broken if full.endswith("tensors") else Refused
         if full in ("oldest dropped", "oldest overwritten in place"):
             for slot, new in enumerate((k, v)):
                 old = self._whole(layer, slot)

@@ -113,14 +113,15 @@ class Student:
 
     def _begin(self, prompt: list[int], row: str) -> tuple[Store, Array]:
         """The cache of a prompt, and the logits that the first new token is taken from."""
-        if self.say("generate's cache").name != "right":
-            if self.made_by_generate is None:
-                self.made_by_generate = self.new_cache(2048)
-            cache = self.made_by_generate
+        kept, cache = self.say("generate's cache").name, self.made_by_generate
+        if kept.startswith("that of the first call") and cache is not None:
+            return cache, self.decode(prompt[-1], cache)()
+        if kept == "one for all calls" and cache is not None:
             rows = self._pass("prefill", prompt, cache)()
         else:
             logits, cache = self.prefill(prompt, None)
             rows = logits()
+        self.made_by_generate = cache
         if self.say("fed").name != "right":
             return cache, self.decode(prompt[-1], cache)()
         return cache, _row(rows, row)
@@ -301,7 +302,7 @@ class Student:
                 return np.arange(m)[None, :] < 1
             if m == past + 1 or self.say("decode mask").name == "right":
                 return None
-        elif mask == "none" or (past and chunk == "no mask"):
+        elif mask == "none" or (not past and mask == "none at first") or (past and chunk == "no mask"):
             return None
         elif chunk.startswith("mask from the top left"):
             return np.arange(m)[None, :] <= np.arange(n)[:, None]
