@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,7 @@ class Limits:
     folder_files: int = 4096
     processes: int = 64
     strikes: int = 2  # limits reached in one function before it is not called any more
+    patience: int = 2  # timeouts of a submission before its further calls get a fifth of the CPU seconds
     calls: int = 6  # a function's calls together may take that many times the CPU seconds of one
 
 
@@ -70,6 +71,7 @@ class Sandbox:
         self.strikes: Counter[str] = Counter()
         self.spent: dict[str, float] = defaultdict(float)
         self.endings: dict[str, Outcome] = {}
+        self.timeouts = 0
         self.integrity: list[str] = []  # for staff: what no honest submission does
         self.groups: set[int] = set()
         self._scratch = Path(tempfile.mkdtemp(prefix="attnlab-", dir=fencing.place()))
@@ -94,6 +96,12 @@ class Sandbox:
             raise SandboxError(
                 f"{lacks}: grade as root or on a kernel with Landlock, or say --trust-submission for work you trust"
             )
+
+    def limits_now(self) -> Limits:
+        """Those of the next call: less CPU where the submission has hung already, or a report would come late."""
+        if self.timeouts < self.limits.patience:
+            return self.limits
+        return replace(self.limits, cpu_seconds=self.limits.cpu_seconds / 5)
 
     def tampered(self, text: str) -> None:
         """Notes for staff what no honest submission does."""
@@ -342,6 +350,7 @@ class WorkerSubject(Asking):
         """Counts a limit against the function, and ends the child it left in an unknown state."""
         if outcome.kind in LIMITS:
             self._sandbox.strikes[name] += 1
+            self._sandbox.timeouts += outcome.kind == "timeout"
             self._sandbox.endings[name] = outcome
             self.close()
         return outcome
@@ -416,7 +425,7 @@ class WorkerSubject(Asking):
             "keep": call.keep,
             "echo": call.echo,
         }
-        watch = _Watch(self._pid, self._sandbox.limits)
+        watch = _Watch(self._pid, self._sandbox.limits_now())
         our_memory_error = False
         try:
             self._send(wire.encode(request, self._number))

@@ -328,3 +328,18 @@ def test_users_are_those_of_nobody():
     assert len(set(one)) == 100
     assert not set(one) & {entry.stat().st_uid for entry in os.scandir("/proc") if entry.name.isdigit()}
     assert one != other
+
+
+def test_a_submission_that_hangs_everywhere_is_not_given_all_the_time_everywhere(submission):
+    """After two timeouts a further call gets a fifth of the CPU seconds, and is told that number."""
+    loop = "def {}(*a, **k):\n    while True: pass\n"
+    code = "".join(loop.format(name) for name in ("softmax", "project", "self_attention"))
+    limits = Limits(cpu_seconds=1, idle_seconds=5)
+    with Sandbox(submission(attention=code), limits) as sandbox, sandbox.group("numpy") as subject:
+        outcomes = [
+            subject.call("attention.softmax", 1),
+            subject.call("attention.project", 1, 1, 1, 1),
+            subject.call("attention.self_attention", 1, 1, 1, 1),
+        ]
+    assert [o.kind for o in outcomes] == ["timeout"] * 3
+    assert [o.text for o in outcomes] == [f"more than {n} s of CPU in one call" for n in ("1", "1", "0.2")]
