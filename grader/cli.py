@@ -31,6 +31,12 @@ MAX_SEED_BYTES = 4096
 @click.option("--seed-file", type=click.Path(path_type=Path), help="A file that holds the course's secret.")
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write report.json here.")
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write the report as a page here.")
+@click.option(
+    "--trust-submission",
+    "trust",
+    is_flag=True,
+    help="Grade even where this machine can fence nothing in: for work that you have read.",
+)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--steps", metavar="1,2,7", help="Only these steps (the report is provisional then).")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -41,6 +47,7 @@ def grade_command(
     seed_file: Path | None,
     json_file: Path | None,
     html_file: Path | None,
+    trust: bool,
     device: str,
     steps: str | None,
     quiet: bool,
@@ -52,6 +59,7 @@ def grade_command(
             raise click.BadParameter("this version judges on the CPU alone: leave it out", param_hint="--device")
         from grader.grade import grade
         from grader.intake import IntakeError
+        from grader.sandbox import SandboxError
 
         rubric = _rubric(rubric_file)
         wanted = _steps(steps)
@@ -64,9 +72,12 @@ def grade_command(
                 progress(report)
 
             try:
-                report = grade(path, rubric=rubric, secret=secret, steps=wanted, on_step=on_step)
+                report = grade(path, rubric=rubric, secret=secret, steps=wanted, trust=trust, on_step=on_step)
             except IntakeError as error:
                 raise click.BadParameter(str(error), param_hint="PATH") from None
+            except SandboxError as error:
+                click.echo(f"attnlab: {error}", err=True)
+                sys.exit(3)
         keep(report)
         if not quiet:
             from grader.render.terminal import print_report
@@ -147,7 +158,7 @@ def _steps(text: str | None) -> set[int] | None:
 
 def _secret(number: int | None, file: Path | None) -> bytes:
     """The bytes that all draws hang on; they stand in no output."""
-    from grader.grade import PUBLIC_SECRET
+    from harness.local import PUBLIC_SECRET
 
     if number is not None and file is not None:
         raise click.UsageError("--seed and --seed-file are both given: the secret comes from one of them.")

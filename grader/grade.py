@@ -48,13 +48,15 @@ def grade(
     rubric: Rubric,
     secret: bytes = PUBLIC_SECRET,
     steps: set[int] | None = None,
+    trust: bool = False,
     on_step: Callable[[Report], None] = lambda report: None,
 ) -> Report:
     """Grades a folder or an archive; `on_step` gets the report so far whenever a step has been judged.
 
-    Raises intake.IntakeError where `path` is nothing that can be graded.
+    `trust` grades even where the machine gives no fence. Raises intake.IntakeError where `path` is nothing that can be
+    graded, SandboxError where the machine gives too little for work that is not trusted.
     """
-    with intake.staged(path) as submission, Sandbox(submission.root, rubric.limits) as sandbox:
+    with intake.staged(path) as submission, Sandbox(submission.root, rubric.limits, trust) as sandbox:
         judge = _Judge(submission, sandbox, rubric, secret)
         for part in judge.judge_all(steps):
             on_step(_report(judge, rubric, secret, steps, done=part))
@@ -74,7 +76,8 @@ def _report(judge: _Judge, rubric: Rubric, secret: bytes, steps: set[int] | None
         findings=judge.submission.findings,
         integrity=tuple(judge.sandbox.integrity),
         seed=hashlib.sha256(secret).hexdigest()[:12],
-        environment=environment(),
+        environment=environment() | _fence(judge.sandbox),
+        faults=judge.faults,
     )
 
 
@@ -92,6 +95,13 @@ def environment() -> dict[str, str]:
         with contextlib.suppress(PackageNotFoundError):
             found[name] = version(name)
     return found
+
+
+def _fence(sandbox: Sandbox) -> dict[str, str]:
+    """The layers that stood around the last group, and what they stand on."""
+    about = sandbox.about
+    found = {"fence": ", ".join(sandbox.layers) or "none"}
+    return found | ({"worker": f"python {about['python']}", "landlock": f"ABI {about['landlock']}"} if about else {})
 
 
 @dataclass
@@ -214,7 +224,9 @@ class _Judge:
         for name in check.families:
             explanation = self._explanation(FAMILIES[name], follow) if name in FAMILIES else None
             if explanation is not None:
-                named |= dict.fromkeys((code for code in explanation.codes if code != UNRECOGNISED), _proof(explanation))
+                named |= dict.fromkeys(
+                    (code for code in explanation.codes if code != UNRECOGNISED), _proof(explanation)
+                )
         about = {code: proof for code, proof in named.items() if code in check.about}
         if about or named:
             return tuple((about or named).items())

@@ -166,8 +166,10 @@ def build_report(
     integrity: Iterable[str] = (),
     seed: str = "",
     environment: Mapping[str, str] | None = None,
+    faults: Iterable[str] = (),
 ) -> Report:
-    """Makes the report of everything that was judged. `seed` is the secret's fingerprint, never the secret."""
+    """Makes the report of everything that was judged. `seed` is the secret's fingerprint, never the secret;
+    `faults` are the grader's own that belong to no check."""
     known = {j.check.id: j for j in judged}
     numbers = sorted({j.check.step for j in judged})
     steps = tuple(_step(n, [j for j in judged if j.check.step == n], rubric, known) for n in numbers)
@@ -183,7 +185,8 @@ def build_report(
         rubric=rubric.fingerprint,
         environment=dict(environment or {}),
         integrity=tuple({"code": "tampering", "message": clean(text, 300)} for text in integrity),
-        faults={j.check.id: clean(j.result.reason, 500) for j in judged if _own_fault(j, known)},
+        faults={j.check.id: clean(j.result.reason, 500) for j in judged if _own_fault(j, known)}
+        | {f"grader-{i}": clean(text, 500) for i, text in enumerate(faults, 1)},
         findings=tuple({"code": f.code, "module": f.module, "message": clean(f.text)} for f in findings),
         steps=steps,
         manual=rubric.manual,

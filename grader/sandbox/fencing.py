@@ -102,7 +102,10 @@ def free_users(count: int = 100) -> list[int]:
         if inside + length <= high:
             low, high = 20_000, min(60_000, inside + length)
     start = low + secrets.randbelow(max(1, high - low - 2 * count))
-    taken = {entry.stat().st_uid for entry in os.scandir("/proc") if entry.name.isdigit()}
+    taken = set()
+    for entry in os.scandir("/proc"):
+        with contextlib.suppress(OSError):  # processes end while one looks
+            taken.add(entry.stat().st_uid)
     return list(itertools.islice((uid for uid in range(start, high) if uid not in taken), count))
 
 
