@@ -195,6 +195,10 @@ class _Judge:
                     )
                 with loosened(by=self.rubric.tolerance_of(c.id)):
                     results[c.id] = checking.run(c, subject, draws.seed_of(self.secret, c.id))
+                    if results[c.id].status == "not-run" and needs != "files":
+                        # the grader's own fault may be the machine's, and pass: once more, in a fresh process
+                        subject.close()
+                        results[c.id] = checking.run(c, subject, draws.seed_of(self.secret, c.id))
         return results
 
     def _result_of(self, check_id: str) -> CheckResult | None:
