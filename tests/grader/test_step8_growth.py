@@ -1,0 +1,119 @@
+"""A recompute that is dressed as a cache, and a slow side that is slowed down, are told by their cost; slow and right is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grader.checks import step8_growth
+from grader.checks.step8_growth import Growth, waits, works_more
+from grader.measure.clock import Spent
+from grader.sandbox import Sandbox
+from harness.check import CHECKS, run
+
+FIXTURES = Path(__file__).parents[1] / "submissions" / "growth"
+GROWTH = ("step8.growth.cached", "step8.growth.recomputed")
+BELOW = ("step8.generate.greedy", "step8.generate.without-the-cache", "step8.decode.uses-the-cache")
+
+
+@pytest.mark.parametrize(
+    ("step", "token", "whole_pass", "recomputes"),
+    [
+        (1, 1, 100, False),  # a cache
+        (1, 9, 100, False),  # a slow one
+        (1, 30, 100, False),  # neither
+        (1, 100, 100, True),  # a pass for every token
+        (1, 40, 100, True),  # measured badly, and still one
+        (5, 100, 100, False),  # a pass costs too little more than a step to be sure
+        (0, 100, 100, False),  # nothing was measured
+    ],
+)
+def test_a_recompute_is_told_at_ten_times_a_step_and_a_third_of_a_pass(step, token, whole_pass, recomputes):
+    """Both at once, and only where a pass costs thirty steps or more."""
+    assert Growth(512, whole_pass, step, token).recomputes is recomputes
+
+
+class Costs:
+    """A decoding whose costs are said: seconds of CPU of generate without the cache, of one pass, and asleep both ways."""
+
+    def __init__(self, without=0.0, one_pass=0.0, tokens=0.0, asleep=0.0, asleep_cached=0.0):
+        self.without, self.one_pass, self.tokens = without, one_pass, tokens
+        self.asleep = {False: asleep, True: asleep_cached}
+
+    def generate(self, n, new, use_cache):
+        return Spent(0.01 if use_cache else self.without, self.asleep[use_cache])
+
+    def forward(self, n):
+        return self.one_pass
+
+    def prefill(self, n):
+        return self.one_pass, None
+
+    def token_by_token(self, n):
+        return self.tokens
+
+
+@pytest.mark.parametrize(
+    ("costs", "faked"),
+    [
+        (Costs(without=0.09, one_pass=0.01), False),
+        (Costs(without=0.8, one_pass=0.01), False),
+        (Costs(without=1.0, one_pass=0.01), True),
+        (Costs(without=1.0, one_pass=0.01, tokens=0.1), False),
+        (Costs(without=0.01, one_pass=0.0), False),
+    ],
+)
+def test_work_to_no_purpose_is_ten_times_the_slowest_honest_recompute(costs, faked):
+    """Nine passes for eight tokens, by forward or by decode_step, and twenty milliseconds that may be lost to anything."""
+    assert works_more(costs, 4, 8, 2) is faked
+
+
+@pytest.mark.parametrize(
+    ("costs", "faked"),
+    [
+        (Costs(without=0.01, asleep=0.1), False),
+        (Costs(without=0.01, asleep=0.15), True),
+        (Costs(without=0.01, asleep=0.15, asleep_cached=0.05), False),  # the machine, or both ways
+        (Costs(without=0.01, asleep=None), False),
+    ],
+)
+def test_waiting_is_ten_times_the_work_and_what_the_cached_way_waits(costs, faked):
+    """A kernel that does not say how long a process had to wait for a core gives no verdict."""
+    assert waits(costs, 4, 8, 2) is faked
+
+
+def test_a_difference_that_does_not_come_back_is_none(monkeypatch, submission):
+    """One reading beyond the limit, and none when it is measured again: the check passes."""
+    found = iter([Growth(512, 100, 1, 100), Growth(512, 100, 1, 2)])
+    monkeypatch.setattr(step8_growth, "growth", lambda decoding, repeats: next(found))
+    with Sandbox(submission()) as sandbox, sandbox.group("numpy") as subject:
+        result = run(CHECKS["step8.growth.cached"], subject, 1)
+    assert (result.status, list(found)) == ("passed", [])
+
+
+EXPECTED = {
+    "cache-unused--own-attention": ["cache-unused", None],
+    "cache-unused--remembers": ["cache-unused", None],
+    "correct--fast-forward": [None, None],
+    "correct--token-by-token": [None, None],
+    "speedup-faked": [None, "speedup-faked"],
+    "speedup-faked--busy": [None, "speedup-faked"],
+    "speedup-faked--in-forward": [None, "speedup-faked"],
+}
+
+
+def test_every_submission_of_this_kind_is_expected():
+    """None is left out below."""
+    assert sorted(path.name for path in FIXTURES.iterdir()) == sorted(EXPECTED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_submission_gets_its_code_and_no_other(name, submission):
+    """What is below passes for all of them: their numbers are right."""
+    root = submission(kv_cache=(FIXTURES / name / "kv_cache.py").read_text())
+    with Sandbox(root) as sandbox, sandbox.group("numpy") as subject:
+        results = {id: run(CHECKS[id], subject, 5) for id in (*BELOW, *GROWTH)}
+    codes = [results[id].failure.code if results[id].failure else None for id in GROWTH]
+    assert ([results[id].status for id in BELOW], codes) == (["passed"] * 3, EXPECTED[name])
