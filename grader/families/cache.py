@@ -27,7 +27,7 @@ from reference.variants.space import Answer, Option, Probe, Variant, codes, wron
 
 # -- asking ------------------------------------------------------------------------------------------------------------
 
-RAISED = ("raised",)
+RAISED: tuple[str] = ("raised",)
 
 
 class _Ended(Exception):
@@ -77,9 +77,11 @@ class _Run:
         self.given: dict[str, Handle | None] = {}
         self.rows: dict[str, tuple[int, int]] = {}
         self.appended: list[list[tuple[Any, Any]]] = []
+        self.broken = False  # something that must work has raised
+        self.op: tuple[Any, ...] = ()
 
     def do(self, op: tuple[Any, ...]) -> tuple[Any, ...]:
-        kind, *args = op
+        kind, *args = self.op = op
         if kind == "new":
             name, *sizes, dtype = args
             self.rows[name] = (sizes[1], sizes[2])
@@ -115,15 +117,16 @@ class _Run:
         outcome = _ask(self.subject, "@method", self.caches[name], "append", layer, *sent)
         if outcome.ok:
             return ("stored",)
-        return ("refused",) if kind == "overfill" and refused(outcome) else RAISED
+        return self._why(outcome, kind == "overfill")
 
     def _pass(self, kind: str, name: str, tokens: Any) -> tuple[Any, ...]:
         known = self.caches.get(name)
+        over = self.script.refuses(self.op)
         if name in self.caches and known is None:
             return RAISED
         if kind == "decode":
             outcome = _ask(self.subject, "kv_cache.decode_step", self.model, tokens, known)
-            return self._refusal(outcome) or _array(outcome)
+            return _array(outcome) if outcome.ok else self._why(outcome, over)
         named = {} if known is None else {"cache": known}
         outcome = _ask(self.subject, "kv_cache.prefill", self.model, tokens, keep=True, **named)
         if known is not None and outcome.ok:
@@ -131,15 +134,19 @@ class _Run:
         value = outcome.value
         if not outcome.ok:
             self.caches.setdefault(name, None)
-            return self._refusal(outcome) or RAISED
+            return self._why(outcome, over)
         if not isinstance(value, tuple | list) or len(value) != 2 or not isinstance(value[1], Handle):
             self.caches[name] = known
             return RAISED
         self.caches[name] = value[1]
         return (value[0],) if isinstance(value[0], np.ndarray) else RAISED
 
-    def _refusal(self, outcome: Outcome) -> tuple[Any, ...]:
-        return ("refused",) if self.script.overfull and refused(outcome) else ()
+    def _why(self, outcome: Outcome, over: bool) -> tuple[str]:
+        """Why something raises is told only of what goes over a capacity, after all before it was taken."""
+        if over and not self.broken:
+            return ("refused",) if refused(outcome) else ("another exception",)
+        self.broken = True
+        return RAISED
 
     def _generate(self, prompt: list[int], n: int, how: str) -> tuple[Any, ...]:
         outcome = _ask(self.subject, "kv_cache.generate", self.model, prompt, n, use_cache=how == "cached")
@@ -314,7 +321,7 @@ def _share(observations: Mapping[str, Answer]) -> bool:
 def _explanation(
     matches: list[Variant], probes: tuple[Probe, ...], observations: Mapping[str, Answer], whole: bool
 ) -> Explanation:
-    shared = frozenset.intersection(*(codes(match) for match in matches))
+    shared = frozenset.intersection(*(_shown(match, probes, observations) for match in matches))
     right = not any(codes(match) for match in matches)
     named = tuple(sorted(shared)) if shared or (right and whole) else (UNRECOGNISED,)
     words = tuple(f"{d}: {o.name}" for d, o in matches[0].items() if o.code is not None)
@@ -353,6 +360,32 @@ def _samples(subject: Subject) -> bool:
         return False
     distinct = {tuple(a) for a in answers}
     return len(distinct) == len(answers) and answers[0] != decoder.generate(model, prompt, 12)
+
+
+def _shown(match: Variant, probes: tuple[Probe, ...], observations: Mapping[str, Answer]) -> frozenset[str]:
+    """The codes of the faults without which some answer would be another; that something raised is no such answer.
+
+    Of two faults at once, one may stand in only for calls that raised, which many a fault does.
+    """
+    faults = {d: o for d, o in match.items() if o.code is not None}
+    if len(faults) < 2:
+        return codes(match)
+    shown = set()
+    for name, option in faults.items():
+        rival = Variant({d: o for d, o in match.items() if d != name})
+        if any(_told_apart(cache.predict(rival, p), observations[p.name], p) for p in probes):
+            shown.add(str(option.code))
+    return frozenset(shown)
+
+
+def _told_apart(predicted: Answer, observed: Answer, probe: Probe) -> bool:
+    assert isinstance(predicted, tuple)
+    assert isinstance(observed, tuple)
+    return any(
+        len(o) != 1 or not same(o, RAISED, probe)
+        for p, o in zip(predicted, observed, strict=True)
+        if not same(p, o, probe)
+    )
 
 
 def explain_bytes(subject: Subject) -> Explanation:

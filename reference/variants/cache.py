@@ -62,7 +62,7 @@ class Script:
     """Operations in order, and which of them a probe asks about, all at once; a script may have several probes.
 
     watched   decisions of storage that show in this script: "dtype", "copy"
-    overfull  it goes past a capacity
+    overfull  index of the operation that is to be refused; -1: there is none
     """
 
     name: str
@@ -71,7 +71,10 @@ class Script:
     group: str
     model: str = ""
     watched: str = ""
-    overfull: bool = False
+    overfull: int = -1
+
+    def refuses(self, op: tuple[Any, ...]) -> bool:
+        return self.overfull >= 0 and op is self.ops[self.overfull]
 
 
 PASSES = ("forward", "prefill", "decode", "generate")
@@ -155,8 +158,9 @@ SCRIPTS: tuple[Script, ...] = (
         "new a 3 2 5 11 float16; append a 0 4 float16; append a 1 4 float16; append a 2 4 float16; ?nbytes a; "
         "append a 0 1 float16; append a 1 3 float16; ?nbytes a",
         group="nbytes",
+        watched="dtype",
     ),
-    _script("wide bytes", "new a 1 3 2 7 float32; append a 0 4 float32; ?nbytes a", group="nbytes"),
+    _script("wide bytes", "new a 1 3 2 7 float32; append a 0 4 float32; ?nbytes a", group="nbytes", watched="dtype"),
     _script("plain forward", "?forward 0:5", "decoder", model="plain"),
     _script("placed forward", "?forward 0:6", "decoder", model="placed"),
     _script("deep forward", "?forward 0:6", "decoder", model="deep"),
@@ -204,14 +208,14 @@ SCRIPTS: tuple[Script, ...] = (
         "room a 6; prefill a 0:3; ?prefill a 3:8; ?held a 0; ?held a 1; ?len a",
         "decoder",
         model="deep",
-        overfull=True,
+        overfull=2,
     ),
     _script(
         "a token too many",
         "room a 4; prefill a 0:3; ?decode a 5; ?decode a 9; ?held a 0; ?held a 1",
         "decoder",
         model="deep",
-        overfull=True,
+        overfull=3,
     ),
     _script("caches made", "?prefill a 0:4; ?held a 0; ?prefill b 2:5; ?held b 0", "decoder", model="placed"),
     _script(
@@ -264,14 +268,16 @@ class _Run:
 
     def __init__(self, variant: Variant, script: Script) -> None:
         self.variant, self.script = variant, script
-        self.student = Student(variant, MODELS[script.model], script.overfull) if script.model else None
+        self.student = Student(variant, MODELS[script.model], script.overfull >= 0) if script.model else None
         self.caches: dict[str, Store] = {}
         self.given: dict[str, Store] = {}
         self.appended: list[tuple[Array, Array]] = []
+        self.broken = False  # something that must work has raised
+        self.op: tuple[Any, ...] = ()
 
     def do(self, op: tuple[Any, ...], asked: bool) -> tuple[Any, ...]:
         """One operation; logits are computed only where they are asked about."""
-        kind, *args = op
+        kind, *args = self.op = op
         if kind == "new":
             return self._new(*args)
         if kind in ("append", "overfill"):
@@ -312,11 +318,16 @@ class _Run:
         self.appended.append((k, v))
         try:
             cache.append(layer, k, v)
-        except Refused:
-            return ("refused" if kind == "overfill" else "raised",)
-        except Broken:
-            return ("raised",)
+        except (Refused, Broken, ValueError) as error:
+            return self._why(error, kind == "overfill")
         return ("stored",)
+
+    def _why(self, error: Exception, over: bool) -> tuple[str]:
+        """Why something raises is told only of what goes over a capacity, after all before it was taken."""
+        if over and not self.broken:
+            return ("another exception" if isinstance(error, Broken) else "refused",)
+        self.broken = True
+        return ("raised",)
 
     def _pass(self, kind: str, args: list[Any], asked: bool) -> tuple[Any, ...]:
         assert self.student is not None
@@ -336,8 +347,8 @@ class _Run:
                     self.given[name] = given
             else:
                 logits = self.student.decode(tokens, self.caches[name])
-        except Refused:
-            return ("refused" if self.script.overfull else "raised",)
+        except (Refused, Broken, ValueError) as error:
+            return self._why(error, self.script.refuses(self.op))
         return (logits(),) if asked else ()
 
 

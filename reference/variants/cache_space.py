@@ -82,6 +82,7 @@ STORAGE: tuple[Decision, ...] = (
         Option("oldest overwritten in place", "cache-truncated"),
         Option("newest dropped", "cache-truncated"),
     ),
+    decision("value counted", Option("as held")),  # a style beside another dtype
     decision("room counted", Option("from where it is written")),  # a style beside a write over the last
     decision(
         "copy",

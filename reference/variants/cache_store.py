@@ -206,10 +206,17 @@ class Store:
         }
         return options.get(how, min(lengths))
 
+    def _bytes_a_value(self) -> float:
+        """Of the dtype asked for; a cache that holds another may also say what it holds."""
+        as_asked = np.dtype(self.dtype)
+        if self.say("dtype").name == "right" or self.say("value counted").name == "right":
+            return as_asked.itemsize
+        return sum(self.held_in(as_asked, slot).itemsize for slot in (0, 1)) / 2
+
     @property
     def nbytes(self) -> int:
         lengths = [self.size(layer) for layer in range(len(self.slots))]
-        per_row, item = self.row[0] * self.row[1], np.dtype(self.dtype).itemsize
+        per_row, item = self.row[0] * self.row[1], self._bytes_a_value()
         how = self.say("nbytes").name
         tokens = {"capacity": self.capacity, "the longest": max(lengths), "layer 0": lengths[0]}.get(how, len(self))
         total = 2 * (sum(lengths) if how == "each layer's own" else len(lengths) * tokens) * per_row * item
