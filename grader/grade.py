@@ -189,6 +189,10 @@ class _Judge:
                     kind = "not-run" if first.status == "not-run" else "blocked"
                     results[c.id] = CheckResult(c, kind, reason=first.check.id)
                     continue
+                absent = self._absent(c, follow)
+                if absent is not None:
+                    results[c.id] = CheckResult(c, "failed", absent)
+                    continue
                 if subject is None:
                     subject = (
                         self.submission.root if needs == "files" else stack.enter_context(self._subject(needs, follow))
@@ -200,6 +204,17 @@ class _Judge:
                         subject.close()
                         results[c.id] = checking.run(c, subject, draws.seed_of(self.secret, c.id))
         return results
+
+    def _absent(self, check: Check, follow: bool) -> Fail | None:
+        """The failure of a check whose file is not there or is no Python: nothing is started to find that out."""
+        modules = {name.partition(".")[0] for name in check.functions} - ({"attention"} if follow else set())
+        found = [
+            f
+            for m in sorted(modules)
+            for f in self.submission.findings_of(m)
+            if f.code in ("file-missing", "import-failed")
+        ]
+        return Fail(found[0].text, code=found[0].code) if found else None
 
     def _result_of(self, check_id: str) -> CheckResult | None:
         judged = self.judged.get(check_id)

@@ -162,9 +162,7 @@ def test_two_faults_are_both_named(submission):
 
 def test_an_unknown_fault_is_unrecognised_and_nothing_else(submission):
     """No code of the catalogue is named for a fault that none describes."""
-    folder = edited(
-        submission(), "attention.py", "weights = ", "scores = scores * (1 + 0.1 * np.cos(scores))\n    weights = "
-    )
+    folder = edited(submission(), "attention.py", "* scale  #", "* scale * np.log(K.shape[-2] + 1)  #")
     assert codes(graded(folder, {1, 2})) == {"unrecognised"}
 
 
