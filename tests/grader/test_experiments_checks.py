@@ -20,6 +20,7 @@ from harness.subject import LocalSubject, Subject
 for _package in ("harness.checks", "grader.checks"):
     for _module in ("step3_sdpa", "step4_gaps", "step5_exponent", "step6_memory", "step7_append", "step8_latencies"):
         importlib.import_module(f"{_package}.{_module}")
+importlib.import_module("grader.checks.step5_setup")
 importlib.import_module("grader.families.experiments")
 
 HERE = Path(__file__).parent

@@ -1,0 +1,84 @@
+"""Step 5: whether making the inputs is timed, which no clock of the judge's own can show, as only attend moves it.
+
+So the CPU clock of the submission's process is read whenever it calls back: what it did between a reading of `clock` and the
+attend that follows is what it times besides attend.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from statistics import median
+from typing import Any
+
+from grader.instruments import lent, shape_of
+from grader.measure.clock import forget, spent
+from harness.check import Fail, check
+from harness.checks.step5_exponent import TIME, numbers
+from harness.expect import Asked
+from harness.subject import Call, Subject
+from harness.values import Blank
+
+NS = (1024, 2048, 4096)
+D, WARMUP, REPEATS = 64, 1, 5
+CLEARLY = 10  # times what passes between two calls that follow each other at once
+MOST_EVENTS = 1_000
+
+
+@check("step5.time.inputs-made-before", functions=TIME, needs="torch", stands_on="step5.time.median")
+def inputs_made_before(subject: Subject) -> None:
+    """Nothing but attend is timed: queries, keys and values are made before the clock is read."""
+    if too_early(subject) and too_early(subject):
+        call = f"time_attention(attend, {list(NS)}, d={D}, warmup={WARMUP}, repeats={REPEATS}, clock=…)"
+        seen = "between clock() and attend there is as much work as making the inputs takes"
+        raise Fail(seen, "attend called at once", code="timing-includes-setup", call=call)
+
+
+def too_early(subject: Subject) -> bool:
+    """Whether, in the middle of all lengths, far more work lies between clock() and attend than between attend and clock().
+
+    And at least a fifth of what making the inputs takes, which is more than copying them does. Raises Fail where the call
+    gives no times.
+    """
+    events: list[tuple[str, int, float]] = []
+
+    def see(event: str, n: int = 0) -> None:
+        if len(events) >= MOST_EVENTS:
+            raise ValueError("called too often")
+        events.append((event, n, subject.clocks().cpu))
+
+    def clock() -> float:
+        see("clock")
+        return float(len(events))
+
+    def attend(Q: Any, K: Any, V: Any) -> Any:
+        shape = shape_of(Q)
+        n = shape[-2] if len(shape) > 1 else 0
+        see("attend", n)
+        return Blank(shape), Blank((*shape[:-1], n))
+
+    options = {"d": D, "warmup": WARMUP, "repeats": REPEATS, "clock": lent(clock)}
+    call = Call(TIME, (lent(attend, by_handle=True), list(NS)), options)
+    numbers(Asked(call, subject.ask(call)[0]), len(NS), "times")
+    after = [seconds for n in NS for seconds in between(events, "attend", "clock", n)]
+    before = [between(events, "clock", "attend", n) for n in NS]
+    if not after or not all(before):
+        return False
+    at_once = CLEARLY * min(after)
+    found = [median(b) / max(at_once, making(subject, n) / 5) for n, b in zip(NS, before, strict=True)]
+    return median(found) > 1
+
+
+def between(events: list[tuple[str, int, float]], first: str, second: str, n: int) -> list[float]:
+    """CPU seconds from one event to the next, wherever they follow each other and the attend of the two is of length n."""
+    pairs = pairwise(events)
+    return [b[2] - a[2] for a, b in pairs if (a[0], b[0]) == (first, second) and n in (a[1], b[1])]
+
+
+def making(subject: Subject, n: int) -> float:
+    """CPU seconds that making three arrays (n, D) of normal numbers takes in the submission's process."""
+    costs = []
+    for seed in range(2):
+        outcome, cost = spent(subject, Call("@random", ([[n, D]] * 3, "float64", seed)))
+        forget(subject, *outcome.value)
+        costs.append(cost.cpu)
+    return min(costs)
