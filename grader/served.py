@@ -58,6 +58,9 @@ def _fits(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
             int(np.prod([float(n) for n in numbers[:2]] or [0.0])) <= MAX_ENTRIES
             and max(numbers, default=0) <= MAX_ENTRIES
         )
+    if name == "project":
+        X, *matrices = (v.shape for v in sizes if isinstance(v, np.ndarray) and v.ndim)
+        return all(float(np.prod(X[:-1])) * W[-1] <= MAX_ENTRIES for W in matrices)
     rows = [v.shape for v in sizes[:2] if isinstance(v, np.ndarray) and v.ndim >= 2]
     if name == "scaled_dot_product_attention" and len(rows) == 2:
         batch = max(float(np.prod(shape[:-2])) for shape in rows)

@@ -6,9 +6,10 @@
     def rows_sum_to_one(subject, case):
         '''Every row of softmax's result sums to 1.'''
 
-The docstring's first sentence is the title that a student sees. A check names the parameters it needs: `subject`, and any of
-`case` (a draw), `rng` (a NumPy generator of the check's own seed). A check that knows what is right lies in
-`grader/checks` and takes it from `reference`. It raises `Fail` where something does not hold; any other exception is the check's own fault, and never the student's.
+The docstring's first line is the title that a student sees. A check names the parameters it needs: `subject`, and any of `case`
+(a draw) and `rng` (a NumPy generator of the check's own seed). A check that knows what is right lies in `grader/checks` and takes
+it from `reference`. It raises `Fail` where something does not hold; any other exception is the check's own fault, and never the
+student's.
 
 Modules of checks are found by `discover`: a file dropped into `harness/checks` or `grader/checks` is a part of the lab.
 """
@@ -21,7 +22,7 @@ import pkgutil
 import re
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 

@@ -90,9 +90,13 @@ class Asked:
             value = value.item()
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise self.fail(f"the result is {spell_value(value)}", "a number", "not-an-array")
-        if not np.isfinite(value):
+        try:
+            number = float(value)
+        except OverflowError:
+            raise self.fail("the result is an int of hundreds of digits", "a number", "not-finite") from None
+        if not np.isfinite(number):
             raise self.fail(f"the result is {value}", "a finite number", "not-finite")
-        return float(value)
+        return number
 
     def unchanged(self) -> None:
         """Raises Fail where an argument's contents are other than before the call (asked with echo)."""

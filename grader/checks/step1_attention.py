@@ -163,9 +163,9 @@ def attention_agrees_with_torch(subject: Subject, case: tuple[Heads, bool, float
     if scale is not None:
         named["scale"] = scale
     asked, output, _ = asking.attend(subject, Q, K, V, **named)
-    theirs = subject.call("@sdpa", Q, K, V, mask, scale)
-    if not theirs.ok:
-        raise RuntimeError(f"torch's SDPA gave no answer: {theirs.kind} {theirs.text}")
     right = attention.scaled_dot_product_attention(wide(Q), wide(K), wide(V), **named)[0]
-    bound = bounds.scaled_dot_product_attention(Q, K, V, mask, scale, factor()).output + apart(theirs.value, right)
-    agree(asked, "the outputs", output, theirs.value, bound, "torch's scaled_dot_product_attention")
+    bound = bounds.scaled_dot_product_attention(Q, K, V, mask, scale, factor()).output
+    theirs = subject.call("@sdpa", Q, K, V, mask, scale).value
+    # torch answers in the submission's own process, which may have patched it: only an answer that is right is taken
+    taken = isinstance(theirs, np.ndarray) and theirs.shape == right.shape and apart(theirs, right) <= bound
+    agree(asked, "the outputs", output, theirs if taken else right, 2 * bound, "torch's scaled_dot_product_attention")
