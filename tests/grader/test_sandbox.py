@@ -48,7 +48,10 @@ def test_a_call_ends_as_what_ended_it(submission, body):
 
 def test_after_two_limits_a_function_is_not_called_again(submission):
     """The third call ends like the second without being made; other functions still are."""
-    with Sandbox(submission(attention=softmax("while True: pass")), QUICK) as sandbox, sandbox.group("numpy") as subject:
+    with (
+        Sandbox(submission(attention=softmax("while True: pass")), QUICK) as sandbox,
+        sandbox.group("numpy") as subject,
+    ):
         kinds = [subject.call("attention.softmax", 1).kind for _ in range(2)]
         cpu = time.process_time()
         kinds += [subject.call("attention.softmax", 1).kind for _ in range(50)]
@@ -79,10 +82,7 @@ def test_prints_are_kept_up_to_a_cap(submission):
 def test_bytes_written_on_the_wire_are_noticed(submission):
     """A submission that speaks in the worker's place is told to staff; its call counts as crashed."""
     body = (
-        "for fd in range(3, 64):\n"
-        "    try: os.write(fd, b'\\x02\\x00\\x00\\x00hi')\n"
-        "    except OSError: pass\n"
-        "return 1"
+        "for fd in range(3, 64):\n    try: os.write(fd, b'\\x02\\x00\\x00\\x00hi')\n    except OSError: pass\nreturn 1"
     )
     with Sandbox(submission(attention=softmax(body)), QUICK) as sandbox, sandbox.group("numpy") as subject:
         assert subject.call("attention.softmax", 1).kind == "crashed"
