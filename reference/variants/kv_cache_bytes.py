@@ -17,7 +17,7 @@ SPACE = (
     _factor("layers", "left out", "squared"),
     _factor("heads", "left out", "squared"),
     _factor("width", "left out", "squared", "its root"),
-    _factor("tokens", "left out", "squared", "one fewer", "one more", "halved"),
+    _factor("tokens", "left out", "squared", "one fewer", "one more"),
     _factor("bytes", "left out", "2", "4", "8", "bits", "squared"),
     _factor("unit", "KiB", "MiB", "GiB", "kB", "MB", "GB"),
 )
@@ -39,7 +39,6 @@ def predict(variant: Variant, probe: Probe) -> Answer:
         "squared": tokens**2,
         "one fewer": tokens - 1,
         "one more": tokens + 1,
-        "halved": tokens / 2,
     }
     factor *= more.get(pick("tokens"), tokens)
     factor *= {"right": size, "left out": 1.0, "2": 2.0, "4": 4.0, "8": 8.0, "bits": 8 * size, "squared": size**2}[
