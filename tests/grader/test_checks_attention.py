@@ -11,7 +11,10 @@ from harness import draws
 from harness.check import CHECKS, CheckResult, ordered, run
 from harness.subject import LocalSubject, Subject
 
-pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what NumPy prints for faulty code
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::RuntimeWarning"),
+]  # what NumPy prints for faulty code
 
 SUBMISSIONS = Path(__file__).parents[1] / "submissions" / "attention"
 RIGHT = Path(__file__).parents[2] / "examples" / "base" / "attention.py"

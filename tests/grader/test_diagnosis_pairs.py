@@ -7,6 +7,8 @@ import pytest
 from grader.diagnosis import explain, families, same
 from reference.variants.space import Answer, Variant, codes, variants
 
+pytestmark = pytest.mark.slow
+
 # Which of a family's pairs are tried: all, or every tenth or hundredth of the many.
 STEPS = {"causal_mask": 1, "positions": 1, "project": 1, "softmax": 10, "sdpa": 100, "self_attention": 100}
 

@@ -17,6 +17,8 @@ from harness.check import CHECKS, Check, CheckResult, ordered, run
 from harness.draws import seed_of
 from harness.subject import LocalSubject, Subject
 
+pytestmark = pytest.mark.slow
+
 for _package in ("harness.checks", "grader.checks"):
     for _module in ("step3_sdpa", "step4_gaps", "step5_exponent", "step6_memory", "step7_append", "step8_latencies"):
         importlib.import_module(f"{_package}.{_module}")

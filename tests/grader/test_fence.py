@@ -230,6 +230,8 @@ _JUDGE = """
 import sys, time
 from pathlib import Path
 from grader.sandbox import Sandbox
+
+pytestmark = pytest.mark.slow
 with Sandbox(Path(sys.argv[1])) as sandbox, sandbox.group(sys.argv[2]) as subject:
     print(sandbox.worker(sys.argv[2]).pid, flush=True)
     print(subject.call("attention.softmax", 1).kind, flush=True)
