@@ -223,7 +223,7 @@ def _listed(items: Sequence[Any]) -> str:
 
 def _step(number: int, judged: Sequence[Judged], rubric: Rubric, known: Mapping[str, Judged]) -> StepReport:
     points = rubric.points.get(number, 0.0)
-    shares = split(points, [rubric.rule(j.check.id).weight for j in judged])
+    shares = split(points, [rubric.weight_of(j.check) for j in judged])
     checks = tuple(_check(j, share, rubric, known) for j, share in zip(judged, shares, strict=True))
     statuses = {c.status for c in checks}
     status = "failed" if statuses & {"failed", "blocked"} else "not-run" if "not-run" in statuses else "passed"
@@ -399,6 +399,7 @@ def _output(judged: Judged, evidence: Evidence | None) -> str:
         parts += [f"{line.file}, line {line.line}: {line.text}" for line in evidence.lines]
     elif judged.result.status == "failed":
         parts.append("Seen on inputs that are not shown.")
+    parts += [clean(text) for text in judged.result.told]
     return "\n".join(parts)
 
 

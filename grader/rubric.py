@@ -81,6 +81,10 @@ class Rubric:
     def rule(self, check_id: str) -> Rule:
         return self.rules.get(check_id, Rule())
 
+    def weight_of(self, check: Check) -> float:
+        """What it counts beside the others of its step."""
+        return self.rules[check.id].weight if check.id in self.rules else check.weight
+
     def visibility_of(self, check_id: str) -> str:
         return self.rule(check_id).visibility or self.visibility
 
@@ -114,7 +118,7 @@ def load_rubric(path: Path | None = None, checks: Mapping[str, Check] | None = N
     page = _Page(file, data)
     page.validate()
     _meaning(page, checks)
-    return _rubric(page.value, hashlib.sha256(data).hexdigest()[:12])
+    return _rubric(page.value, hashlib.sha256(data).hexdigest()[:12], checks)
 
 
 def _read(path: Path | None) -> tuple[bytes, str]:
@@ -246,7 +250,7 @@ def _meaning(page: _Page, checks: Mapping[str, Check]) -> None:
 def _earnable(page: _Page, checks: Mapping[str, Check]) -> None:
     rules = page.value.get("checks", {})
     for name, points in page.value["points"].items():
-        weights = [rules.get(c.id, {}).get("weight", 1) for c in checks.values() if f"step{c.step}" == name]
+        weights = [rules.get(c.id, {}).get("weight", c.weight) for c in checks.values() if f"step{c.step}" == name]
         if points and weights and not sum(weights):
             raise page.error(
                 ("points", name),
@@ -299,10 +303,10 @@ def _numbers(value: Any, place: Place) -> Iterator[tuple[Place, float]]:
         yield from _numbers(inner, (*place, key))
 
 
-def _rubric(value: dict[str, Any], fingerprint: str) -> Rubric:
+def _rubric(value: dict[str, Any], fingerprint: str, checks: Mapping[str, Check]) -> Rubric:
     rules = {
         name: Rule(
-            weight=rule.get("weight", 1.0),
+            weight=rule.get("weight", checks[name].weight),
             visibility=rule.get("visibility"),
             stands_on=tuple(rule["stands_on"]) if "stands_on" in rule else None,
             tolerance=rule.get("tolerance"),

@@ -52,6 +52,7 @@ class Check:
     stands_on   ids of checks without which this one shows nothing: it is blocked where one of them failed
     needs       the worker it runs in: "numpy", "torch", or "kv" (whichever kv_cache.py works with)
     public      students have it too
+    weight      what it counts beside the others of its step where a rubric says nothing; 0 for one that only measures
     """
 
     id: str
@@ -66,6 +67,7 @@ class Check:
     stands_on: tuple[str, ...] = ()
     needs: str = "numpy"
     public: bool = False
+    weight: float = 1.0
 
 
 class Fail(Exception):
@@ -108,6 +110,7 @@ class CheckResult:
 
     status   "passed", "failed", "blocked" or "not-run" (the check's own fault, told in `reason`)
     notes    codes of things seen that cost nothing (a wider dtype out than in)
+    told     what was measured, in plain sentences
     """
 
     check: Check
@@ -117,11 +120,13 @@ class CheckResult:
     seconds: float = 0.0
     notes: tuple[tuple[str, str], ...] = ()
     examples: int = 0
+    told: tuple[str, ...] = ()
 
 
 STEPS: dict[int, Step] = {}
 CHECKS: dict[str, Check] = {}
 _notes: list[tuple[str, str]] = []
+_told: list[str] = []
 
 
 def step(number: int, title: str, chapter: str) -> Step:
@@ -162,9 +167,15 @@ def note(code: str, text: str) -> None:
         _notes.append((code, text))
 
 
+def tell(text: str) -> None:
+    """Called by a check: what it measured, for the report to say beside it."""
+    _told.append(text)
+
+
 def run(check: Check, subject: Subject, seed: int) -> CheckResult:
     """Runs one check against a subject. Its draws depend on `seed` alone."""
     _notes.clear()
+    _told.clear()
     began = time.perf_counter()
     count = 0
     wanted = inspect.signature(check.run).parameters
@@ -193,7 +204,8 @@ def run(check: Check, subject: Subject, seed: int) -> CheckResult:
         status = "failed" if failure else "passed"
     except Exception as error:
         status, reason = "not-run", f"{type(error).__name__}: {error}"
-    return CheckResult(check, status, failure, reason, time.perf_counter() - began, tuple(_notes), count)
+    seconds = time.perf_counter() - began
+    return CheckResult(check, status, failure, reason, seconds, tuple(_notes), count, tuple(_told))
 
 
 def ordered(checks: Iterable[Check]) -> list[Check]:

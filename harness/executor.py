@@ -9,6 +9,7 @@ Built-in names beside "module.function":
     @tensor array             the same, as what kv_cache.py works with: a tensor under BACKEND = "torch"
     @fetch handle, rows       an array's values, or some rows @attr handle, name   an attribute
     @len handle               len()                           @method handle, name, *args
+    @lines name, *args        calls a function, and counts the lines of Python that it runs
     @same a, b                whether two handles are one object
     @random shapes, dtype, seed   keeps standard-normal arrays that are made here, a handle each
     @drop numbers             forgets what is kept under these numbers of handles
@@ -212,6 +213,23 @@ class Executor:
         for number in numbers:
             self._keep.objects.pop(number, None)
         return True
+
+    def _do_lines(self, name: str, *args: Any) -> int:
+        count = 0
+
+        def trace(frame: Any, event: str, arg: Any) -> Any:
+            nonlocal count
+            count += event == "line"
+            return trace
+
+        function = self._find(name)
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            function(*args)
+        finally:
+            sys.settrace(before)
+        return count
 
     def _do_same(self, a: Any, b: Any) -> bool:
         return a is b

@@ -73,10 +73,12 @@ class Clocks:
 
     cpu      CPU seconds that it has used
     delayed  seconds that it could have run and was made to wait by others; None where that is not known
+    memory   bytes that it has had in memory at most; None where that is not known
     """
 
     cpu: float
     delayed: float | None = None
+    memory: int | None = None
 
 
 class Subject(Protocol):

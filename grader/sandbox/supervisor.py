@@ -318,7 +318,9 @@ class WorkerSubject(Asking):
             yield subject
 
     def clocks(self) -> Clocks:
-        return Clocks(_cpu(self._pid), _delay(self._pid) or None) if self._pid else Clocks(0.0)
+        if not self._pid:
+            return Clocks(0.0)
+        return Clocks(_cpu(self._pid), _delay(self._pid) or None, _peak_memory(self._pid))
 
     def ask(self, *calls: Call) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -631,6 +633,15 @@ def _delay(pid: int) -> float:
         return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return 0.0
+
+
+def _peak_memory(pid: int) -> int | None:
+    """Bytes that a process has had in memory at most; None where the kernel does not say."""
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+        return int(text.partition("VmHWM:")[2].split()[0]) * 1024
+    except (OSError, IndexError, ValueError):
+        return None
 
 
 def _has_ended(pid: int, seconds: float = 1.0) -> bool:

@@ -232,3 +232,11 @@ def test_the_clock_of_the_process_runs_while_it_computes(opened):
     before = subject.clocks().cpu
     subject.call("attention.softmax", np.ones(2))
     assert subject.clocks().cpu - before > 1e-4
+
+
+def test_the_lines_of_python_that_a_call_runs_are_counted(opened):
+    """A loop of n rounds counts n times what is in it, the base's matrix products none."""
+    looped = opened(attention=attention("total = 0\nfor i in range(len(x)):\n    total += x[i]\nreturn total"))
+    few, many = (looped.call("@lines", "attention.softmax", np.ones(n)).value for n in (5, 25))
+    assert many - few == 40
+    assert len({opened().call("@lines", "attention.softmax", np.ones(n)).value for n in (5, 25)}) == 1

@@ -1,0 +1,106 @@
+"""What code costs is noted and told, and is worth no points."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from grader.checks import step5_cost, step8_cost  # noqa: F401
+from grader.grade import grade
+from grader.measure import memory
+from grader.rubric import load_rubric
+from grader.sandbox import Sandbox
+from harness.check import CHECKS, run
+
+FIXTURES = Path(__file__).parents[1] / "submissions" / "cost"
+COSTS = ("step5.cost.attention", "step8.cost.append")
+MIB = 2**20
+
+
+def laid(submission, name):
+    return submission(**{path.stem: path.read_text() for path in (FIXTURES / name).glob("*.py")})
+
+
+def notes_of(root: Path, id: str) -> list[str]:
+    with Sandbox(root) as sandbox, sandbox.group("numpy") as subject:
+        result = run(CHECKS[id], subject, 1)
+    assert (result.status, result.reason) == ("passed", "")
+    return [code for code, _ in result.notes]
+
+
+EXPECTED = {
+    "cost-growing-copies": ([], ["cost-growing-copies"]),
+    "cost-interpreted-loop": (["cost-interpreted-loop"], []),
+    "cost-interpreted-loop--elements": (["cost-interpreted-loop"], []),
+    "cost-none--blocks": ([], []),
+    "cost-superquadratic": (["cost-interpreted-loop", "cost-superquadratic"], []),
+}
+
+
+def test_every_submission_of_this_kind_is_expected():
+    """None is left out below."""
+    assert sorted(path.name for path in FIXTURES.iterdir()) == sorted(EXPECTED)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXPECTED)
+def test_a_cost_is_noted_and_nothing_else(name, submission):
+    """Of attention, and of the cache's append."""
+    root = laid(submission, name)
+    assert tuple(notes_of(root, id) for id in COSTS) == EXPECTED[name]
+
+
+@pytest.mark.slow
+def test_a_costly_submission_keeps_its_points(submission):
+    """Full marks, a note, and what was measured in words."""
+    report = grade(laid(submission, "cost-interpreted-loop"), rubric=load_rubric(), steps={5})
+    (step,) = report.steps
+    (check,) = (c for c in step.checks if c.id == "step5.cost.attention")
+    assert (step.score, check.max_score, [(d.code, d.note) for d in check.diagnoses]) == (
+        step.max_score,
+        0,
+        [("cost-interpreted-loop", True)],
+    )
+    assert check.output.startswith("CPU time from n = ")
+
+
+def test_attention_that_does_not_work_costs_nothing_here(submission):
+    """That it works is for step 1 to say: nothing is told, and nothing fails."""
+    root = submission(attention="def scaled_dot_product_attention(Q, K, V, mask=None, scale=None):\n    return Q, K\n")
+    with Sandbox(root) as sandbox, sandbox.group("numpy") as subject:
+        result = run(CHECKS["step5.cost.attention"], subject, 1)
+    assert (result.status, result.notes, result.told) == ("passed", (), ())
+
+
+def test_a_length_that_memory_cannot_hold_is_named_and_not_tried(monkeypatch, submission):
+    """The longest are left out where they would take more than there is."""
+    monkeypatch.setattr(memory, "available", lambda: 20 * MIB)
+    with Sandbox(submission()) as sandbox, sandbox.group("numpy") as subject:
+        measured, left_out = step5_cost.measure(subject)
+    assert measured is not None
+    assert max(measured.ns) < 4096
+    assert "do not fit into memory" in left_out
+
+
+@pytest.mark.parametrize(
+    ("limit", "taken", "left"), [("1000", "400", 600), ("1000", "1200", 0), ("max", "400", None), (None, None, None)]
+)
+def test_what_a_container_has_left(tmp_path, limit, taken, left):
+    """Its limit without what is taken, and nothing known where there is no limit."""
+    files = (tmp_path / "limit", tmp_path / "taken")
+    for path, text in zip(files, (limit, taken), strict=True):
+        if text is not None:
+            path.write_text(text)
+    assert memory._of_the_container(*map(str, files)) == left
+
+
+def test_the_rubric_gives_weight_and_the_check_where_it_says_nothing(tmp_path):
+    """A check that only measures has weight 0 until a course says otherwise."""
+    check = CHECKS["step5.cost.attention"]
+    assert load_rubric().weight_of(check) == 0
+    text = (Path(__file__).parents[2] / "rubrics" / "lab.yaml").read_text()
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{text}\n  step5.cost.attention: {{weight: 3}}\n  step8.cost.append: {{visibility: hidden}}\n")
+    mine = load_rubric(path)
+    assert (mine.weight_of(check), mine.weight_of(CHECKS["step8.cost.append"])) == (3, 0)
