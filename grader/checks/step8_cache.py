@@ -651,6 +651,24 @@ def generate_ties(subject: Subject, case: tuple[int, bool]) -> None:
 
 
 @oracle(
+    "step8.generate.no-id-ends-it",
+    cases=st.tuples(st.sampled_from([7, 12, 20]), st.booleans()),
+    functions=(GENERATE,),
+    stands_on=GREEDY,
+    about=("generate-not-greedy", "generate-off-by-one"),
+    examples=4,
+)
+def no_id_ends_it(subject: Subject, case: tuple[int, bool]) -> None:
+    """No id ends the text: whichever it is, max_new_tokens come."""
+    n, use_cache = case
+    layer = Layer(np.eye(n), np.eye(n), np.eye(n), np.zeros((n, n)))
+    kept = keep_model(subject, fields_of(Decoder(2 * np.eye(n), (layer,), 1, 1)))
+    for token in range(n):  # with W_O = 0 and these embeddings every id is its own successor
+        got = generated(subject, kept, [token], 2, use_cache, n)
+        _same_ids(got, [token, token], f"generate(model, [{token}], 2, use_cache={use_cache})")
+
+
+@oracle(
     "step8.generate.calls-apart",
     cases=st.tuples(texts, st.booleans()),
     functions=(GENERATE,),

@@ -231,8 +231,10 @@ class Search:
                     yield match
         if found:
             return
-        # two at once: of those that are silent until here, as wrong options do not undo each other to the last digit
-        for first, second in combinations(one, 2):
+        # two at once: of those that show here and not before, as wrong options do not undo each other to the last digit
+        here = self.answer(variant, self.probes[at])
+        showing = [v for v in one if not same(self.answer(v, self.probes[at]), here, self.probes[at])]
+        for first, second in combinations(showing, 2):
             both = _joined(first, second)
             if both is None or _cost(both, variant) > budget or not self.agrees(both, self.probes[at]):
                 continue
@@ -257,18 +259,22 @@ class Search:
         return all(self.agrees(variant, probe) for probe in self.probes[:at])
 
     def agrees(self, variant: Variant, probe: Probe) -> bool:
-        relevant = self._relevant(variant, probe)
-        key = (probe.name, relevant)
+        key = (probe.name, self._relevant(variant, probe))
         if key not in self._agrees:
-            answer = _known.get(key)
-            if answer is None:
-                asked: dict[str, None] = {}
-                answer = cache.predict(_Noting(variant, asked), probe)
-                _asked[probe.name] = _asked.get(probe.name, frozenset()) | frozenset(asked)
-                key = (probe.name, self._relevant(variant, probe))
-                _known[key] = answer
+            answer = self.answer(variant, probe)
+            key = (probe.name, self._relevant(variant, probe))
             self._agrees[key] = same(answer, self.observations[probe.name], probe)
         return self._agrees[key]
+
+    def answer(self, variant: Variant, probe: Probe) -> Answer:
+        """What the variant answers; it is the same for every submission, so it is kept."""
+        answer = _known.get((probe.name, self._relevant(variant, probe)))
+        if answer is None:
+            asked: dict[str, None] = {}
+            answer = cache.predict(_Noting(variant, asked), probe)
+            _asked[probe.name] = _asked.get(probe.name, frozenset()) | frozenset(asked)
+            _known[probe.name, self._relevant(variant, probe)] = answer
+        return answer
 
     @staticmethod
     def _relevant(variant: Variant, probe: Probe) -> frozenset[tuple[str, Option]]:

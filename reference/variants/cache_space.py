@@ -14,6 +14,7 @@ WALKS = ("forward", "prefill", "decode")
 CACHED = ("prefill", "decode")
 LOOPS = ("plain", "cached")  # generate without a cache, and with one
 SIZES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 32.0, 64.0)
+IDS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0)  # that generate may stop at
 EPSILONS = (1e-5, 1e-6, 0.0, 1e-8)
 
 
@@ -303,8 +304,8 @@ GENERATE: tuple[Decision, ...] = (
     *pathwise(
         "stop",
         LOOPS,
-        Option("after", "generate-not-greedy", examples=tuple(float(i) for i in range(8))),
-        Option("before", "generate-not-greedy", examples=tuple(float(i) for i in range(8))),
+        Option("after", "generate-not-greedy", examples=IDS),
+        Option("before", "generate-not-greedy", examples=IDS),
     ),
     *pathwise(
         "row",
