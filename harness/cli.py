@@ -5,7 +5,10 @@ Exit 0: it ran, whatever it found; 2: unusable arguments; 3: the tool's own faul
 
 from __future__ import annotations
 
+import importlib.util
+import os
 import sys
+import time
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -56,6 +59,62 @@ def check_command(path: Path, steps: str | None) -> None:
     for check in public_checks(wanted):
         lab.run(check)
     Console(highlight=False).print(render(lab.results.values(), lab.hint_of_step))
+
+
+@main.command("profile")
+@click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--out",
+    metavar="DIR",
+    default=Path("profile"),
+    show_default=True,
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Where the figures and the page go.",
+)
+def profile_command(path: Path, out: Path) -> None:
+    """Time and draw the attention and the KV cache in PATH (default: this folder), which run in this process."""
+    for library in (
+        "OPENBLAS",
+        "OMP",
+        "MKL",
+        "VECLIB",
+    ):  # before NumPy loads: threads that wait for each other time the machine
+        os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+    from rich.progress import Progress, TaskID
+
+    from harness import loader
+    from harness.profiling import figures, measure, page
+
+    root = loader.find_root(path.resolve())
+    if out.resolve().is_relative_to(root / "report"):
+        raise click.BadParameter(
+            "report/ is what you hand in, made by your own make_report.py: name another folder", param_hint="--out"
+        )
+    if importlib.util.find_spec("matplotlib") is None:
+        raise click.UsageError("drawing needs Matplotlib: python -m pip install matplotlib")
+    console = Console(highlight=False)
+    # A bar that redraws itself does so from a thread, which would take its turn in the midst of what is timed.
+    with Progress(console=console, auto_refresh=False) as progress:
+        tasks: dict[str, TaskID] = {}
+        drawn_at = time.monotonic()
+
+        def tick(what: str, done: float) -> None:
+            nonlocal drawn_at
+            if what not in tasks:
+                tasks[what] = progress.add_task(what, total=1)
+            progress.update(tasks[what], completed=done)
+            if done == 1 or time.monotonic() - drawn_at > 0.2:
+                progress.refresh()
+                drawn_at = time.monotonic()
+
+        found = measure.profile(root, tick)
+    out.mkdir(parents=True, exist_ok=True)
+    drawn = figures.draw(found, out)
+    page.write(found, drawn, out / "profile.html")
+    for sentence in page.sentences(found):
+        console.print(sentence, soft_wrap=True)
+    for written in (*drawn, out / "profile.html"):
+        console.print(str(written), soft_wrap=True)
 
 
 def parse_steps(text: str, known: set[int]) -> set[int]:

@@ -10,6 +10,7 @@ Built-in names beside "module.function":
     @fetch handle, rows       an array's values, or some rows @attr handle, name   an attribute
     @len handle               len()                           @method handle, name, *args
     @lines name, *args        calls a function, and counts the lines of Python that it runs
+    @timed name, *args        seconds of a call by this process's own clock, and its kept result: no evidence for a judge
     @same a, b                whether two handles are one object
     @random shapes, dtype, seed   keeps standard-normal arrays that are made here, a handle each
     @drop numbers             forgets what is kept under these numbers of handles
@@ -22,6 +23,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
+import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -213,6 +215,12 @@ class Executor:
         for number in numbers:
             self._keep.objects.pop(number, None)
         return True
+
+    def _do_timed(self, name: str, *args: Any) -> tuple[float, Handle]:
+        function = self._find(name)
+        began = time.perf_counter()
+        result = function(*args)
+        return time.perf_counter() - began, self._keep.new(result)
 
     def _do_lines(self, name: str, *args: Any) -> int:
         count = 0

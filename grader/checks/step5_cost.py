@@ -12,10 +12,10 @@ import numpy as np
 
 from grader.measure import memory
 from grader.measure.clock import cpu_seconds, forget, spent
-from grader.measure.growth import MORE, Growth, growth
 from harness.attend import SDPA
 from harness.check import Fail, check, note, tell
 from harness.expect import ask
+from harness.growth import MORE, Growth, growth
 from harness.subject import Call, Subject
 from harness.values import Handle
 from reference.attention import scaled_dot_product_attention

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from grader.measure.growth import LINEAR, MORE, QUADRATIC, growth
+from harness.growth import LINEAR, MORE, QUADRATIC, growth
 
 NS = (128, 256, 512, 1024, 2048, 4096)
 KINDS = {

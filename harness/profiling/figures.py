@@ -1,0 +1,83 @@
+"""The three figures of a profile, as PNG files. Matplotlib is needed here alone."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from harness.profiling.measure import Attention, Decoding, Profile
+
+INK, QUIET, OTHER = "#1f4e8c", "#9aa5b1", "#b3541e"
+
+
+def draw(profile: Profile, folder: Path) -> list[Path]:
+    """Writes the figures there is something to draw for, and gives their paths. Raises ImportError without Matplotlib."""
+    drawn = []
+    if profile.attention and len(profile.attention.ns) > 1:
+        drawn.append(_save(folder / "loglog.png", _loglog, profile.attention))
+        drawn.append(_save(folder / "memory.png", _memory, profile.attention, profile.memory))
+    if profile.decoding:
+        drawn.append(_save(folder / "latency.png", _latency, profile.decoding))
+    return drawn
+
+
+def _save(path: Path, draw: Any, *data: Any) -> Path:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(7.2, 4.4), dpi=120, layout="constrained")
+    draw(figure, *data)
+    figure.savefig(path)
+    return path
+
+
+def _loglog(figure: Any, attention: Attention) -> None:
+    axes = figure.add_subplot()
+    ns, seconds = attention.ns, attention.seconds
+    found = attention.growth
+    if found:
+        middle = (math.exp(sum(map(math.log, values)) / len(values)) for values in (ns, seconds))
+        at, of = middle
+        line = [of * (n / at) ** found.exponent for n in ns]
+        edges = [sorted(of * (n / at) ** e for e in (found.low, found.high)) for n in ns]
+        axes.fill_between(ns, [e[0] for e in edges], [e[1] for e in edges], color=INK, alpha=0.12, lw=0)
+        label = f"fit: n to the {found.exponent:.2f} ({found.low:.2f} to {found.high:.2f}, 95%)"
+        axes.plot(ns, line, color=INK, lw=1.5, label=label)
+    axes.plot(ns, [seconds[-1] * (n / ns[-1]) ** 2 for n in ns], ":", color=QUIET, label="n²")
+    axes.plot(ns, seconds, "o", color=INK, label="median seconds of one call")
+    axes.set(xscale="log", yscale="log", xlabel="n (queries and keys)", ylabel="seconds", title="Time of attention")
+    axes.set_xticks(ns, [str(n) for n in ns], minor=False)
+    axes.minorticks_off()
+    axes.legend(frameon=False)
+
+
+def _memory(figure: Any, attention: Attention, limit: int | None) -> None:
+    axes = figure.add_subplot()
+    ns = attention.ns
+    axes.plot(ns, attention.peaks, "o-", color=INK, label="peak of one call, as traced")
+    axes.plot(ns, [4 * n * n for n in ns], ":", color=QUIET, label="one n × n table of float32")
+    if limit:
+        axes.axhline(limit, color=OTHER, lw=1, label="memory of this machine")
+    axes.set(xscale="log", yscale="log", xlabel="n (queries and keys)", ylabel="bytes", title="Memory of attention")
+    axes.set_xticks(ns, [str(n) for n in ns], minor=False)
+    axes.minorticks_off()
+    axes.legend(frameon=False)
+
+
+def _latency(figure: Any, decoding: Decoding) -> None:
+    steps, whole = figure.subplots(1, 2, width_ratios=(2, 1))
+    curves = ((decoding.recomputed, OTHER, "recomputed: forward"), (decoding.cached, INK, "cached: decode_step"))
+    for curve, color, label in curves:
+        seconds = list(curve.values())
+        steps.plot(list(curve), seconds, color=color, lw=0.6, alpha=0.35)
+        steps.plot(
+            list(curve), [median(seconds[max(i - 4, 0) : i + 5]) for i in range(len(seconds))], color=color, label=label
+        )
+    steps.set(yscale="log", xlabel="tokens so far", ylabel="seconds for one token", title="Decode")
+    steps.legend(frameon=False)
+    whole.plot(list(decoding.prefill), list(decoding.prefill.values()), "o-", color=INK)
+    whole.set(xlabel="tokens of the prompt", ylabel="seconds for all of it", title="Prefill", ylim=(0, None))

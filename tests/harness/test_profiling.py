@@ -1,0 +1,107 @@
+"""`attnlab profile` times a submission's own functions, draws them into a folder of its own, and says what it saw."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+import harness.cli
+from harness.profiling import figures, measure, page
+from harness.profiling.measure import Attention, Decoding, Profile
+
+BASE = Path(__file__).parents[2] / "examples" / "base"
+NS = (8, 16, 32, 64)
+
+
+@pytest.fixture
+def short(monkeypatch):
+    """Lengths that take no time."""
+    whole = measure.profile
+    monkeypatch.setattr(measure, "profile", lambda root, tick: whole(root, tick, ns=NS, tokens=20))
+    monkeypatch.setattr(measure, "BUDGET", 0.01)
+
+
+def run(*words):
+    return CliRunner().invoke(harness.cli.main, ["profile", *map(str, words)], catch_exceptions=False)
+
+
+def quietly(what, done):
+    pass
+
+
+@pytest.mark.slow
+def test_the_deliverable_is_drawn_into_the_folder_that_was_named(short, submission, tmp_path):
+    """Three figures and a page that holds them, and nothing else anywhere."""
+    pytest.importorskip("matplotlib")
+    root, out = submission(), tmp_path / "out"
+    before = sorted(path for path in root.rglob("*") if "__pycache__" not in path.parts)
+    result = run(root, "--out", out)
+    assert (result.exit_code, sorted(p.name for p in out.iterdir())) == (
+        0,
+        ["latency.png", "loglog.png", "memory.png", "profile.html"],
+    )
+    assert (out / "profile.html").read_text(encoding="utf-8").count("data:image/png;base64,") == 3
+    assert sorted(path for path in root.rglob("*") if "__pycache__" not in path.parts) == before
+
+
+def test_report_is_never_written(short, submission):
+    """The deliverable is made by the student's own functions."""
+    root = submission()
+    result = run(root, "--out", root / "report")
+    assert (result.exit_code, "make_report.py" in result.output) == (2, True)
+
+
+def test_without_matplotlib_nothing_is_measured(monkeypatch, submission, tmp_path):
+    """What is missing is said first."""
+    monkeypatch.setattr(harness.cli.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(measure, "profile", lambda root, tick: pytest.fail("measured all the same"))
+    result = run(submission(), "--out", tmp_path / "out")
+    assert (result.exit_code, "pip install matplotlib" in result.output) == (2, True)
+
+
+def test_every_length_and_every_token_is_measured(submission):
+    """Prefill apart from decode; a decode step for every token after the prompt, and a recompute beside it."""
+    found = measure.profile(submission(), quietly, ns=NS, tokens=20)
+    assert found.problems == ()
+    assert (found.attention.ns, all(p >= 4 * n * n for n, p in zip(NS, found.attention.peaks, strict=True))) == (
+        NS,
+        True,
+    )
+    assert (list(found.decoding.cached), list(found.decoding.recomputed)) == ([17, 18, 19, 20], [17, 18, 19, 20])
+    assert list(found.decoding.prefill) == [20]
+
+
+def test_what_does_not_work_is_told_and_the_rest_is_measured(submission):
+    """A cache that is not written yet leaves attention's own figure."""
+    stub = "def prefill(model, tokens, cache=None):\n    raise NotImplementedError('Write prefill.')\n"
+    found = measure.profile(submission(kv_cache=stub), quietly, ns=NS, tokens=20)
+    assert (found.attention.ns, found.decoding) == (NS, None)
+    assert ["NotImplementedError: Write prefill." in problem for problem in found.problems] == [True]
+
+
+def profile_of(**parts) -> Profile:
+    return Profile("a machine", 2**30, parts.get("attention"), parts.get("decoding"), parts.get("problems", ()))
+
+
+def test_the_sentences_give_speed_up_prefill_and_the_longest_text():
+    """From the last tokens, and from the peak by its square."""
+    attention = Attention((512, 1024), (0.1, 0.4), (3 * 2**20, 12 * 2**20), None)
+    decoding = Decoding({64: 0.05}, {63: 0.001, 64: 0.001}, {63: 0.02, 64: 0.02})
+    memory, speed = page.sentences(profile_of(attention=attention, decoding=decoding))
+    assert "3.0 tables" in memory
+    assert "n = 9459" in memory
+    assert "20 times as long" in speed
+    assert "prefill of 64 tokens takes 50 ms" in speed
+
+
+def test_text_of_a_submission_is_text_on_the_page(tmp_path):
+    """A message with markup in it stays a message."""
+    page.write(profile_of(problems=("<b>bold</b>",)), [], tmp_path / "page.html")
+    assert "&lt;b&gt;bold&lt;/b&gt;" in (tmp_path / "page.html").read_text(encoding="utf-8")
+
+
+def test_nothing_is_drawn_of_nothing(tmp_path):
+    """A figure needs something to draw."""
+    assert figures.draw(profile_of(), tmp_path) == []
