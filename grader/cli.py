@@ -32,6 +32,11 @@ MAX_SEED_BYTES = 4096
 @click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write report.json here.")
 @click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write the report as a page here.")
 @click.option(
+    "--measure",
+    is_flag=True,
+    help="Also time the submission's attention and say how it grows: worth no points, and other numbers in every run.",
+)
+@click.option(
     "--trust-submission",
     "trust",
     is_flag=True,
@@ -47,6 +52,7 @@ def grade_command(
     seed_file: Path | None,
     json_file: Path | None,
     html_file: Path | None,
+    measure: bool,
     trust: bool,
     device: str,
     steps: str | None,
@@ -72,7 +78,9 @@ def grade_command(
                 progress(report)
 
             try:
-                report = grade(path, rubric=rubric, secret=secret, steps=wanted, trust=trust, on_step=on_step)
+                report = grade(
+                    path, rubric=rubric, secret=secret, steps=wanted, trust=trust, measure=measure, on_step=on_step
+                )
             except IntakeError as error:
                 raise click.BadParameter(str(error), param_hint="PATH") from None
             except SandboxError as error:

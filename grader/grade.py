@@ -49,15 +49,17 @@ def grade(
     secret: bytes = PUBLIC_SECRET,
     steps: set[int] | None = None,
     trust: bool = False,
+    measure: bool = False,
     on_step: Callable[[Report], None] = lambda report: None,
 ) -> Report:
     """Grades a folder or an archive; `on_step` gets the report so far whenever a step has been judged.
 
+    `measure` also runs the checks that only measure: worth nothing, and with numbers that differ from run to run.
     `trust` grades even where the machine gives no fence. Raises intake.IntakeError where `path` is nothing that can be
     graded, SandboxError where the machine gives too little for work that is not trusted.
     """
     with intake.staged(path) as submission, Sandbox(submission.root, rubric.limits, trust) as sandbox:
-        judge = _Judge(submission, sandbox, rubric, secret)
+        judge = _Judge(submission, sandbox, rubric, secret, measure)
         for part in judge.judge_all(steps):
             on_step(_report(judge, rubric, secret, steps, done=part))
         return _report(judge, rubric, secret, steps, done=True)
@@ -112,6 +114,7 @@ class _Judge:
     sandbox: Sandbox
     rubric: Rubric
     secret: bytes
+    measure: bool = False
 
     def __post_init__(self) -> None:
         self.judged: dict[str, Judged] = {}
@@ -122,7 +125,11 @@ class _Judge:
 
     def chosen(self, steps: set[int] | None) -> list[Check]:
         """The checks to be run, in order, with the rubric's own prerequisites."""
-        wanted = [c for c in CHECKS.values() if steps is None or c.step in steps]
+        wanted = [
+            c
+            for c in CHECKS.values()
+            if (steps is None or c.step in steps) and (self.rubric.weight_of(c) or self.measure)
+        ]
         return checking.ordered(self.rubric.with_prerequisites(c) for c in wanted)
 
     def judge_all(self, steps: set[int] | None) -> Iterator[bool]:

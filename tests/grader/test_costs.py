@@ -54,7 +54,7 @@ def test_a_cost_is_noted_and_nothing_else(name, submission):
 @pytest.mark.slow
 def test_a_costly_submission_keeps_its_points(submission):
     """Full marks, a note, and what was measured in words."""
-    report = grade(laid(submission, "cost-interpreted-loop"), rubric=load_rubric(), steps={5})
+    report = grade(laid(submission, "cost-interpreted-loop"), rubric=load_rubric(), steps={5}, measure=True)
     (step,) = report.steps
     (check,) = (c for c in step.checks if c.id == "step5.cost.attention")
     assert (step.score, check.max_score, [(d.code, d.note) for d in check.diagnoses]) == (
