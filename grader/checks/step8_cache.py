@@ -65,11 +65,9 @@ def truth(model: Decoder, tokens: Sequence[int]) -> Truth:
     eps = float(np.finfo(model.embedding.dtype).eps)
     logits, kv = decoder.logits_and_keys_and_values(_wide(model), tokens)
     rng = np.random.default_rng(len(tokens))
-    moved = 0.0
-    for _ in range(2):
-        other, other_kv = decoder.logits_and_keys_and_values(_wide(model, rng, 1e-8), tokens)
-        parts = zip([logits, *sum(kv, ())], [other, *sum(other_kv, ())], strict=True)
-        moved = max(moved, *(float(np.abs(a - b).max()) for a, b in parts))
+    other, other_kv = decoder.logits_and_keys_and_values(_wide(model, rng, 1e-8), tokens)
+    parts = zip([logits, *sum(kv, ())], [other, *sum(other_kv, ())], strict=True)
+    moved = max(float(np.abs(a - b).max()) for a, b in parts)
     return Truth(logits, kv, ROUNDINGS * eps * (moved / 1e-8 + 1))
 
 
@@ -196,7 +194,7 @@ def forward_logits(subject: Subject, case: Sizes) -> None:
     "step8.forward.every-decoder",
     cases=sizes(dtypes=("float64", "float32")),
     functions=(FORWARD,),
-    examples=20,
+    examples=14,
     stands_on="step8.forward.logits",
 )
 def forward_every_decoder(subject: Subject, case: Sizes) -> None:
@@ -211,7 +209,7 @@ def _forward(subject: Subject, case: Sizes) -> None:
     compare(got, right.logits, right.near, "logits", f"forward(model, {tokens})")
 
 
-@oracle(LOGITS, cases=sizes(tokens=(1, 8)), functions=(PREFILL,), examples=16)
+@oracle(LOGITS, cases=sizes(tokens=(1, 8)), functions=(PREFILL,), examples=12)
 def prefill_logits(subject: Subject, case: Sizes) -> None:
     """prefill of a whole prompt gives the logits of a recompute."""
     run = begin(subject, case)
@@ -233,7 +231,7 @@ CHUNKS = ((6, 3), (4, 2, 2), (4, 3, 2), (1,) * 9, (6, 1, 1, 1), (2, 5))
     "step8.prefill.in-chunks",
     cases=st.tuples(sizes(tokens=(9, 9)), st.sampled_from(CHUNKS)),
     functions=CACHED[:2],
-    examples=18,
+    examples=12,
     stands_on=LOGITS,
 )
 def prefill_in_chunks(subject: Subject, case: tuple[Sizes, tuple[int, ...]]) -> None:
@@ -569,6 +567,12 @@ GREEDY = "step8.generate.greedy"
 texts = st.tuples(sizes(tokens=(2, 6)), st.integers(1, 8))
 
 
+def _asked(case: Sizes) -> tuple[Decoder, list[int]]:
+    """A decoder and a prompt. Every second decoder has small embeddings: all ids are about as good, and one is best."""
+    model, prompt = model_of(case)
+    return (replace(model, embedding=model.embedding / 20) if case.seed % 2 else model), prompt
+
+
 def _right_ids(model: Decoder, prompt: list[int], n: int) -> list[int]:
     """The greedy ids, as far as the two best logits differ by more than rounding."""
     ids: list[int] = []
@@ -592,7 +596,7 @@ def _same_ids(got: list[int], right: list[int], call: str) -> None:
 @oracle(GREEDY, cases=texts, functions=(GENERATE,), examples=12)
 def generate_greedy(subject: Subject, case: tuple[Sizes, int]) -> None:
     """generate gives, with the cache, the id of the largest logit at every step."""
-    model, prompt = model_of(case[0])
+    model, prompt = _asked(case[0])
     got = generated(subject, keep_model(subject, fields_of(model)), prompt, case[1], True, VOCABULARY)
     _same_ids(got, _right_ids(model, prompt, case[1]), f"generate(model, {prompt}, {case[1]})")
 
@@ -600,7 +604,7 @@ def generate_greedy(subject: Subject, case: tuple[Sizes, int]) -> None:
 @oracle("step8.generate.without-the-cache", cases=texts, functions=(GENERATE,))
 def generate_without_the_cache(subject: Subject, case: tuple[Sizes, int]) -> None:
     """generate gives the same ids with use_cache=False."""
-    model, prompt = model_of(case[0])
+    model, prompt = _asked(case[0])
     got = generated(subject, keep_model(subject, fields_of(model)), prompt, case[1], False, VOCABULARY)
     _same_ids(got, _right_ids(model, prompt, case[1]), f"generate(model, {prompt}, {case[1]}, use_cache=False)")
 
@@ -678,7 +682,7 @@ def no_id_ends_it(subject: Subject, case: tuple[int, bool]) -> None:
 def generate_calls_apart(subject: Subject, case: tuple[tuple[Sizes, int], bool]) -> None:
     """Two calls of generate share nothing: what one was asked does not change what the other answers."""
     (what, n), use_cache = case
-    model, prompt = model_of(what)
+    model, prompt = _asked(what)
     kept = keep_model(subject, fields_of(model))
     other = [(t + 3) % VOCABULARY for t in prompt]
     for text in (prompt, other, prompt):

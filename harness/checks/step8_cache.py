@@ -140,7 +140,7 @@ def must_refuse(asked: Asked, what: str) -> None:
 @check(
     "step8.cache.stores-what-is-appended",
     cases=cache_cases(),
-    examples=15,
+    examples=10,
     needs="kv",
     public=True,
     functions=(KV_CACHE,),
@@ -166,7 +166,7 @@ def _equal_rows(got: Array, appended: Array, name: str) -> None:
 @check(
     "step8.cache.counts-tokens",
     cases=cache_cases(),
-    examples=12,
+    examples=8,
     needs="kv",
     public=True,
     functions=(KV_CACHE,),
@@ -186,7 +186,7 @@ def counts_tokens(subject: Subject, case: CacheCase) -> None:
 @check(
     "step8.cache.holds-the-dtype",
     cases=cache_cases(),
-    examples=15,
+    examples=10,
     needs="kv",
     public=True,
     functions=(KV_CACHE,),
@@ -210,7 +210,7 @@ def holds_the_dtype(subject: Subject, case: CacheCase) -> None:
 @check(
     "step8.cache.copies-in",
     cases=cache_cases(),
-    examples=12,
+    examples=8,
     needs="kv",
     public=True,
     functions=(KV_CACHE,),
@@ -288,7 +288,7 @@ def fills_exactly(subject: Subject, case: Full) -> None:
 @check(
     "step8.cache.refuses-more",
     cases=full_caches(st.sampled_from([0, 0, 1, 2])),
-    examples=20,
+    examples=12,
     needs="kv",
     public=True,
     functions=(KV_CACHE,),
@@ -351,7 +351,7 @@ def caches_apart(subject: Subject, case: CacheCase) -> None:
 @check(
     "step8.bytes.held",
     cases=cache_cases(),
-    examples=12,
+    examples=8,
     needs="kv",
     public=True,
     functions=(KV_CACHE,),
@@ -377,7 +377,7 @@ def bytes_held(subject: Subject, case: CacheCase) -> None:
     functions=("kv_cache.kv_cache_bytes",),
     families=("kv_cache_bytes",),
     cases=st.tuples(*[st.integers(1, most) for most in (90, 64, 256, 100_000)], st.sampled_from([1, 2, 4, 8])),
-    examples=30,
+    examples=20,
 )
 def bytes_formula(subject: Subject, case: tuple[int, ...]) -> None:
     """kv_cache_bytes is 2 (for K and V) times layers, K/V heads, d_head, tokens and bytes a value."""

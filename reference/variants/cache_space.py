@@ -97,8 +97,11 @@ STORAGE: tuple[Decision, ...] = (
         Option("float16", "cache-wrong-dtype"),
         Option("float32", "cache-wrong-dtype"),
         Option("float64", "cache-wrong-dtype"),
-        Option("float32, values alone", "cache-wrong-dtype", common=False),
-        Option("float16, values alone", "cache-wrong-dtype", common=False),
+        *(
+            Option(f"{dtype}, {which} alone", "cache-wrong-dtype", common=False)
+            for dtype in ("float16", "float32", "float64")
+            for which in ("keys", "values")
+        ),
         Option("of what is appended", "cache-wrong-dtype"),
         Option("the wider", "cache-wrong-dtype"),
     ),

@@ -51,8 +51,9 @@ class Store:
     def held_in(self, given: np.dtype[Any], slot: int) -> np.dtype[Any]:
         """The dtype that something appended is held in."""
         how = self.say("dtype").name if "dtype" in self.watched else "right"
-        if how.endswith(", values alone"):
-            return np.dtype(how.split(",")[0] if slot else self.dtype)
+        if how.endswith("alone"):
+            dtype, which = how.split(", ")
+            return np.dtype(dtype if which.startswith(("keys", "values")[slot]) else self.dtype)
         if how == "of what is appended":
             return given
         if how == "the wider":
