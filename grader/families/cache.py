@@ -24,7 +24,7 @@ from reference import decoder
 from reference.decoder import Decoder
 from reference.variants import cache, kv_cache_bytes
 from reference.variants.cache_store import append_of, named_rows, names_of
-from reference.variants.space import Answer, Option, Probe, Variant, codes, wrong_options
+from reference.variants.space import Answer, Failed, Option, Probe, Variant, codes, wrong_options
 
 # -- asking ------------------------------------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class Search:
         if key not in self._agrees:
             answer = self.answer(variant, probe)
             key = (probe.name, self._relevant(variant, probe))
-            self._agrees[key] = same(answer, self.observations[probe.name], probe)
+            self._agrees[key] = same(answer, _blind(answer, self.observations[probe.name]), probe)
         return self._agrees[key]
 
     def answer(self, variant: Variant, probe: Probe) -> Answer:
@@ -282,6 +282,21 @@ class Search:
         """What of the variant the probe may ask about, as far as is known."""
         asked = _asked.get(probe.name)
         return frozenset((d, o) for d, o in variant.items() if asked is None or d in asked)
+
+
+def _blind(predicted: Answer, observed: Answer) -> Answer:
+    """What came back, without the names of rows that nothing was predicted of: a slot never filled may hold anything."""
+    if isinstance(predicted, Failed) or isinstance(observed, Failed):
+        return observed
+    return tuple(_blind_rows(p, o) for p, o in zip(predicted, observed, strict=True))
+
+
+def _blind_rows(predicted: Any, observed: Any) -> Any:
+    if len(predicted) == len(observed) == 2 and all(isinstance(a, np.ndarray) for a in (*predicted, *observed)):
+        (shape, names), (_, found) = predicted, observed
+        if shape.shape == (3,) and names.shape == found.shape == (shape[0],) and (names == 0).any():
+            return observed[0], np.where(names == 0, 0, found)
+    return observed
 
 
 def _cost(changed: Variant, variant: Variant) -> int:

@@ -13,8 +13,9 @@ from reference.variants.space import Decision, Option, Variant, decision
 WALKS = ("forward", "prefill", "decode")
 CACHED = ("prefill", "decode")
 LOOPS = ("plain", "cached")  # generate without a cache, and with one
-SIZES = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 8.0, 10.0, 12.0, 16.0, 32.0, 64.0)
-IDS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, 8.0)  # that generate may stop at
+SIZES = (*(float(n) for n in range(1, 11)), 12.0, 15.0, 16.0, 20.0, 24.0, 30.0, 32.0, 40.0, 48.0, 50.0, 60.0, 64.0)
+LAST = -1.0  # the last id of the vocabulary
+IDS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, LAST)  # that generate may stop at
 EPSILONS = (1e-5, 1e-6, 0.0, 1e-8)
 
 
@@ -84,6 +85,7 @@ STORAGE: tuple[Decision, ...] = (
         Option("newest dropped", "cache-truncated"),
     ),
     decision("value counted", Option("as held")),  # a style beside another dtype
+    decision("bytes counted", Option("by slices")),  # a style beside another length
     decision("room counted", Option("from where it is written")),  # a style beside a write over the last
     decision(
         "copy",
@@ -315,6 +317,7 @@ GENERATE: tuple[Decision, ...] = (
         LOOPS,
         Option("first", "decode-stale-logits"),
         Option("last but one", "decode-stale-logits"),
+        Option("the prompt's last, always", "decode-stale-logits"),
     ),
     decision("fed", Option("last of the prompt twice", "generate-off-by-one")),
     decision(

@@ -126,7 +126,9 @@ class Store:
             rows = [*parts, new]
             if write.name.startswith("over the last"):
                 rows = [old[: max(at - 1, 0)], new]
-                if write.name.endswith("whole") and at:
+                if write.name.endswith("whole") and at + n > self.capacity:
+                    self.lost[layer] += slot == 0  # counted past the end of the block
+                elif write.name.endswith("whole") and at:
                     rows.append(np.full((1, *new.shape[1:]), UNFILLED, new.dtype))
             elif write.name == "from 0" and at:
                 rows = [new, old[n:], np.full((min(n, at), *new.shape[1:]), UNFILLED, new.dtype)]
@@ -219,6 +221,9 @@ class Store:
         lengths = [self.size(layer) for layer in range(len(self.slots))]
         per_row, item = self.row[0] * self.row[1], self._bytes_a_value()
         how = self.say("nbytes").name
+        if self.say("length").name != "right" and self.say("bytes counted").name != "right":
+            total = 2 * sum(min(n, len(self)) for n in lengths) * per_row * item
+            return int(total / 2 if how == "keys alone" else total)
         tokens = {"capacity": self.capacity, "the longest": max(lengths), "layer 0": lengths[0]}.get(how, len(self))
         total = 2 * (sum(lengths) if how == "each layer's own" else len(lengths) * tokens) * per_row * item
         parts = {

@@ -14,7 +14,7 @@ import numpy as np
 from reference.attention import Array, softmax
 from reference.attention import sinusoidal_positions as table_of_positions
 from reference.decoder import Decoder, Layer
-from reference.variants.cache_space import CACHED, LOOPS, WALKS, Taken, along, taken
+from reference.variants.cache_space import CACHED, LAST, LOOPS, WALKS, Taken, along, taken
 from reference.variants.cache_store import Store
 from reference.variants.space import Variant
 
@@ -95,6 +95,7 @@ class Student:
         more = {"one more": n + 1, "one fewer": n - 1, "at least one": max(n, 1), "first left out": n + 1}
         ids: list[int] = []
         cache: Store | None = None
+        kept: Array | None = None
         while len(ids) < more.get(count.name, n):
             if not use_cache:
                 last = _row(self.forward(prompt + ids), row.name)
@@ -102,11 +103,14 @@ class Student:
                 cache, last = self._begin(prompt, row.name)
             else:
                 last = self.decode(ids[-1], cache)()
+            if row.name == "the prompt's last, always":
+                last = kept = last if kept is None else kept
             best = _pick(last, pick.name)
-            if stop.name == "before" and best == stop.value:
+            end = len(last) - 1 if stop.value == LAST else int(stop.value)
+            if stop.name == "before" and best == end:
                 break
             ids.append(best)
-            if stop.name == "after" and best == stop.value:
+            if stop.name == "after" and best == end:
                 break
         front = {"with the prompt": prompt, "with the last of the prompt": prompt[-1:]}.get(count.name, [])
         return front + (ids[1:] if count.name == "first left out" else ids)
