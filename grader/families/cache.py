@@ -208,10 +208,12 @@ class Search:
 
     def __init__(self, observations: Mapping[str, Answer], probes: tuple[Probe, ...]) -> None:
         self.observations, self.probes = observations, probes
+        self.two_at_once = True
         self._agrees: dict[tuple[str, frozenset[tuple[str, Option]]], bool] = {}
 
     def least(self, most: int) -> list[Variant]:
         for budget in range(most + 1):
+            self.two_at_once = budget < MOST_WRONG  # of three, each must show at a place of its own
             found = {frozenset(v.items()): v for v in self._from(Variant(), 0, budget)}
             if found:
                 return list(found.values())
@@ -230,7 +232,7 @@ class Search:
                 for match in self._from(changed, at + 1, budget - _cost(changed, variant)):
                     found = True
                     yield match
-        if found:
+        if found or not self.two_at_once:
             return
         # two at once: of those that show here and not before, as wrong options do not undo each other to the last digit
         here = self.answer(variant, self.probes[at])
