@@ -136,6 +136,8 @@ class _Judge:
         """Judges everything, the part without torch first; yields after every step."""
         chosen = self.chosen(steps)
         alone = [c for c in chosen if c.needs == "numpy"]
+        if any(self._kind(c.needs) == "torch" for c in chosen):
+            self.sandbox.prepare("torch")  # it loads while attention.py is judged
         for number in sorted({c.step for c in alone}):
             self._judge_group([c for c in alone if c.step == number], "numpy", follow=False)
             yield False

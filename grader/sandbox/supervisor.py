@@ -130,13 +130,19 @@ class Sandbox:
             worker.close()
 
     def worker(self, kind: str) -> _Worker:
+        """A worker that has loaded its libraries."""
+        self.prepare(kind)
+        self._workers[kind].greet()
+        return self._workers[kind]
+
+    def prepare(self, kind: str) -> None:
+        """Starts a worker, where there is none, and lets it load its libraries while the judge does something else."""
         worker = self._workers.get(kind)
         if worker is None or not worker.alive():
             library = self._scratch / f"library-{kind}"
             if not library.exists():
                 link_library(library, torch=kind == "torch")
-            worker = self._workers[kind] = _Worker(kind, library, self._scratch)
-        return worker
+            self._workers[kind] = _Worker(kind, library, self._scratch)
 
     def private_folder(self) -> Path:
         """An empty folder for one group, whose first process puts a copy of the submission in."""
@@ -194,17 +200,25 @@ class _Worker:
         ]
         preload += ["torch", "torch.nn.attention"] if kind == "torch" else []
         self._control.settimeout(120)
-        try:
+        self._kind, self._library = kind, library
+        self.about: dict[str, Any] = {}
+        with contextlib.suppress(wire.Closed):
             wire.send(self._control, json.dumps({"preload": preload}).encode())
+
+    def greet(self) -> None:
+        """Waits for the worker's first word. Raises SandboxError where none comes."""
+        if self.about:
+            return
+        try:
             self.about = json.loads(wire.receive(self._control))
-            self.readable = readable(library, self.about["standard"])
+            self.readable = readable(self._library, self.about["standard"])
         except (wire.Closed, wire.BadFrame, TimeoutError) as error:
             heard = b""
             self._process.kill()
             if self._process.stderr:
                 heard = self._process.stderr.read()
             raise SandboxError(
-                f"the {kind} worker did not start: {heard.decode(errors='replace')[-500:] or error}"
+                f"the {self._kind} worker did not start: {heard.decode(errors='replace')[-500:] or error}"
             ) from None
 
     @property
