@@ -124,13 +124,13 @@ def test_without_a_folder_in_memory_what_is_written_is_watched(submission, monke
     """The judge looks at a folder on disk from time to time, and cleans it however deep it is."""
     import grader.sandbox.supervisor as supervisor
 
-    begin = supervisor._Worker.__init__
+    greet = supervisor._Worker.greet
 
-    def without(self: object, *args: object) -> None:
-        begin(self, *args)  # type: ignore[arg-type]
+    def without(self: object) -> None:
+        greet(self)  # type: ignore[arg-type]
         self.about["layers"].remove("folder") if "folder" in self.about["layers"] else None  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(supervisor._Worker, "__init__", without)
+    monkeypatch.setattr(supervisor._Worker, "greet", without)
     writes = "i = 0\nwhile True:\n    i += 1\n    open(f'{i}', 'w').close()"
     deep = "for i in range(1200):\n    os.mkdir('d'); os.chdir('d')\nreturn 1"
     assert answer(submission, writes)[0].kind == "output-flood"
