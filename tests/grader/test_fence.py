@@ -16,6 +16,8 @@ import pytest
 from grader.sandbox import Limits, Sandbox, SandboxError, fencing, probe
 from harness.values import Callback
 
+pytestmark = pytest.mark.slow
+
 QUICK = Limits(cpu_seconds=2, idle_seconds=1.5, memory_mib=256, output_mib=1, folder_mib=16, folder_files=500, calls=3)
 HEAD = "import ctypes, errno, os, signal, socket, sys, time\nimport numpy as np\nLIBC = ctypes.CDLL(None, use_errno=True)\n"
 
@@ -231,7 +233,6 @@ import sys, time
 from pathlib import Path
 from grader.sandbox import Sandbox
 
-pytestmark = pytest.mark.slow
 with Sandbox(Path(sys.argv[1])) as sandbox, sandbox.group(sys.argv[2]) as subject:
     print(sandbox.worker(sys.argv[2]).pid, flush=True)
     print(subject.call("attention.softmax", 1).kind, flush=True)
@@ -263,9 +264,10 @@ def test_a_killed_judge_leaves_no_worker(submission, when):
 
 
 def _family(root: int, at_least: int) -> set[int]:
-    """Processes below one, once there are so many."""
+    """Processes below one, once there are so many. Fails where it ends before."""
     found: set[int] = set()
     while len(found) < at_least:
+        assert Path(f"/proc/{root}/stat").read_text().rpartition(")")[2].split()[0] != "Z", "the judge has ended"
         todo, found = [root], set()
         while todo:
             pid = todo.pop()
