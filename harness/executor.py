@@ -285,15 +285,18 @@ class Executor:
             return value if isinstance(value, Handle) else self._keep.new(value)
         if keep == "whole":
             return self._keep.new(value)
-        sent = values.plain(value)
         if not keep:
-            return sent
+            return values.plain(value)
+        return self._kept(value, inside=(tuple, list))
+
+    def _kept(self, value: Any, inside: tuple[type, ...] = ()) -> Any:
+        """Data as it is, and a handle for what is none: (logits, cache) crosses as an array and a handle."""
+        sent = Opaque(values.type_name(value)) if values.is_kind_of_container(value) else values.plain(value)
         if isinstance(sent, Opaque):
             return self._keep.new(value)
-        if isinstance(sent, tuple | list) and type(value) in (tuple, list):
-            return type(sent)(
-                self._keep.new(v) if isinstance(s, Opaque) else s for s, v in zip(sent, value, strict=False)
-            )
+        if isinstance(sent, inside):
+            items = tuple.__iter__(value) if isinstance(sent, tuple) else list.__iter__(value)
+            return type(sent)([self._kept(item) for item in items])
         return sent
 
     def _function(self, callback: Callback) -> Callable[..., Any]:
@@ -307,8 +310,7 @@ class Executor:
     def _argument(self, value: Any, by_handle: bool) -> Any:
         if by_handle and values.is_array(value):
             return self._keep.new(value)
-        sent = values.plain(value)
-        return self._keep.new(value) if isinstance(sent, Opaque) else sent
+        return self._kept(value)
 
     def _stand_in(self, name: str, names: Mapping[str, Callback | Proxy]) -> ModuleType:
         module = ModuleType(name)

@@ -172,3 +172,10 @@ def plain(value: Any, depth: int = 0) -> Any:
     if type_name(value).startswith("torch.") and type_name(value).endswith("SDPBackend"):
         return "SDPBackend." + str(kind.__dict__["name"].__get__(value))
     return Opaque(type_name(value))
+
+
+def is_kind_of_container(value: object) -> bool:
+    """Whether a value is an object that only builds on list, dict or tuple, as a cache may. A named tuple is data."""
+    mro = type(value).__mro__
+    bases = [base for base in (list, dict, tuple) if base in mro]
+    return bool(bases) and type(value) not in bases and not (tuple in mro and "_fields" in type(value).__dict__)

@@ -117,6 +117,21 @@ def test_objects_stay_on_the_students_side_as_handles(opened):
     assert (subject.call("@len", cache).value, subject.call("@attr", cache, "nbytes").value) == (3, 2 * 2 * 3 * 4 * 4)
 
 
+@pytest.mark.parametrize("base", ["list", "dict", "tuple"])
+@pytest.mark.parametrize("pair", ["(1.5, cache)", "[1.5, cache]", "namedtuple('Prefill', 'logits cache')(1.5, cache)"])
+def test_a_cache_may_build_on_a_container(opened, base, pair):
+    """A class that inherits from list, dict or tuple is an object and not its items, by itself and beside the logits."""
+    text = f"from collections import namedtuple\nclass KVCache({base}):\n    def __new__(cls, *size): return {base}.__new__(cls)\n"
+    text += "    def __init__(self, *size): pass\n    nbytes = 7\n"
+    subject = opened(
+        kv_cache=f"{text}def prefill(model, tokens, cache=None):\n    cache = KVCache()\n    return {pair}\n"
+    )
+    alone = subject.keep("kv_cache.KVCache", 2, 1, 4, 8).value
+    logits, beside = subject.keep("kv_cache.prefill", None, [1]).value
+    assert (type(alone), type(beside), logits) == (Handle, Handle, 1.5)
+    assert (subject.call("@attr", alone, "nbytes").value, subject.call("@attr", beside, "nbytes").value) == (7, 7)
+
+
 def test_kept_arrays_can_be_written_anew(opened):
     """New values in the same memory, seen by the next call."""
     subject = opened()
