@@ -34,7 +34,7 @@ class KVCache(list):
 
     @property
     def nbytes(self):
-        return sum(array.nbytes for layer in list.__iter__(self) for array in layer)
+        return sum(array[: len(self)].nbytes for layer in list.__iter__(self) for array in layer)
 
 
 def kv_cache_bytes(n_layers, n_kv_heads, d_head, n_tokens, bytes_per_value):
