@@ -8,12 +8,12 @@ import tempfile
 from pathlib import Path
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Puts `text` at `path` in one step, so that no reader ever sees half of it. Raises OSError."""
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Puts `content` (text as UTF-8) at `path` in one step, so that no reader ever sees half of it. Raises OSError."""
     number, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
-        with os.fdopen(number, "w", encoding="utf-8", newline="\n") as stream:
-            stream.write(text)
+        with os.fdopen(number, "wb") as stream:
+            stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
             os.fsync(stream.fileno())
         os.chmod(name, _mode())
