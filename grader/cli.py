@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING
 import click
 from rich.console import Console
 
+from grader.outputs import github_summary, output_options, writer
+from grader.render.github import muted
+
 if TYPE_CHECKING:
     from grader.report import Report
     from grader.rubric import Rubric
@@ -29,8 +32,8 @@ MAX_SEED_BYTES = 4096
 @click.option("--rubric", "rubric_file", type=click.Path(path_type=Path), help="Points, visibility and words.")
 @click.option("--seed", type=int, metavar="N", help="A seed to try things with.")
 @click.option("--seed-file", type=click.Path(path_type=Path), help="A file that holds the course's secret.")
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write report.json here.")
-@click.option("--html", "html_file", type=click.Path(path_type=Path), help="Write the report as a page here.")
+@output_options
+@click.option("--github", is_flag=True, help="In a job of GitHub Actions: add to its summary, and annotate lines.")
 @click.option(
     "--measure",
     is_flag=True,
@@ -50,8 +53,8 @@ def grade_command(
     rubric_file: Path | None,
     seed: int | None,
     seed_file: Path | None,
-    json_file: Path | None,
-    html_file: Path | None,
+    outputs: dict[str, Path],
+    github: bool,
     measure: bool,
     trust: bool,
     device: str,
@@ -60,7 +63,8 @@ def grade_command(
 ) -> None:
     """Grade the submission in PATH, a folder or an archive."""
     with _own_fault():
-        _check_paths(path, {"--json": json_file, "--html": html_file})
+        _check_paths(path, outputs)
+        summary = github_summary() if github else None
         if device != "cpu":
             raise click.BadParameter("this version judges on the CPU alone: leave it out", param_hint="--device")
         from grader.grade import grade
@@ -70,7 +74,7 @@ def grade_command(
         rubric = _rubric(rubric_file)
         wanted = _steps(steps)
         secret = _secret(seed, seed_file)
-        keep = _writer(json_file, html_file)
+        keep = writer(outputs)
         with _progress(quiet) as progress:
 
             def on_step(report: Report) -> None:
@@ -88,11 +92,18 @@ def grade_command(
                 sys.exit(3)
         keep(report)
         if not quiet:
-            from grader.render.terminal import print_report
+            with muted() if github else contextlib.nullcontext():
+                from grader.render.terminal import print_report
 
-            print_report(report)
-            for file in (f for f in (json_file, html_file) if f):
+                print_report(report)
+            for file in outputs.values():
                 click.echo(f"Written: {file}")
+        if summary:
+            from grader.render.github import add_summary, to_annotations
+
+            add_summary(report, summary)
+            for line in to_annotations(report):
+                click.echo(line)
 
 
 @click.command("doctor")
@@ -125,14 +136,13 @@ def _own_fault() -> Iterator[None]:
         sys.exit(3)
 
 
-def _check_paths(path: Path, outputs: dict[str, Path | None]) -> None:
+def _check_paths(path: Path, named: dict[str, Path]) -> None:
     if not path.exists():
         raise click.BadParameter(
             f"{path} is not there: name a submission's folder, or an archive of it", param_hint="PATH"
         )
-    named = {name: file for name, file in outputs.items() if file is not None}
     if len({file.resolve() for file in named.values()}) < len(named):
-        raise click.BadParameter("both name the same file: give each its own", param_hint=" and ".join(named))
+        raise click.BadParameter("two of them name the same file: give each its own", param_hint=", ".join(named))
     for name, file in named.items():
         if file.is_dir():
             raise click.BadParameter(f"{file} is a folder: name a file in it", param_hint=name)
@@ -184,19 +194,6 @@ def _secret(number: int | None, file: Path | None) -> bytes:
         size = "is empty" if not secret else f"is larger than {MAX_SEED_BYTES} bytes"
         raise click.BadParameter(f"{file} {size}: put a line of random text in it", param_hint="--seed-file")
     return secret
-
-
-def _writer(json_file: Path | None, html_file: Path | None) -> Callable[[Report], None]:
-    def keep(report: Report) -> None:
-        from grader.render.html import write_html
-        from grader.render.json_file import write_json
-
-        if json_file:
-            write_json(report, json_file)
-        if html_file:
-            write_html(report, html_file)
-
-    return keep
 
 
 @contextlib.contextmanager
