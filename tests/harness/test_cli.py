@@ -85,18 +85,18 @@ def test_quiet_prints_nothing(command, graded):
 
 def test_files_are_rewritten_after_every_step(command, graded, tmp_path, monkeypatch):
     seen = []
-    writer = cli._writer
+    writer = cli.writer
 
-    def spying(json_file, html_file):
-        keep = writer(json_file, html_file)
+    def spying(outputs):
+        keep = writer(outputs)
 
         def both(report):
             keep(report)
-            seen.append(json.loads(json_file.read_text())["seed"])
+            seen.append(json.loads(outputs["--json"].read_text())["seed"])
 
         return both
 
-    monkeypatch.setattr(cli, "_writer", spying)
+    monkeypatch.setattr(cli, "writer", spying)
     command("grade", BASE, "--json", tmp_path / "r.json")
     assert seen == ["on the way", "f1n9e4p41n75"]
 
