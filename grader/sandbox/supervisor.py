@@ -113,6 +113,8 @@ class Sandbox:
 
     def close(self) -> None:
         for worker in self._workers.values():
+            worker.leave()
+        for worker in self._workers.values():
             worker.close()
         self._workers.clear()
         remove(self._scratch)
@@ -262,9 +264,14 @@ class _Worker:
             return int(self._request({"do": "end", "pid": pid, "uid": uid}, [])["status"])
         return 0
 
-    def close(self) -> None:
+    def leave(self) -> None:
         """At the end of its control the worker ends what is below it, and itself."""
         self._control.close()
+
+    def close(self) -> None:
+        """Waits until it has ended, and ends it where it does not."""
+        self.leave()
+        _has_ended(self.pid, 10.0)
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -644,7 +651,8 @@ def _cpu(pid: int) -> float:
 def _delay(pid: int) -> float:
     """Seconds that a process could have run and was made to wait by others; 0 where the kernel does not say."""
     try:
-        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+        with open(f"/proc/{pid}/schedstat", "rb", buffering=0) as file:  # asked at every call
+            return int(file.read(100).split()[1]) / 1e9
     except (OSError, IndexError, ValueError):
         return 0.0
 
