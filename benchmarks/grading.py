@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import resource
+import subprocess
 import sys
 import threading
 import time
@@ -84,7 +85,14 @@ def measured(work: Callable[[], None]) -> tuple[float, float]:
     return time.perf_counter() - wall, cpu() - used
 
 
+def _apart(form: str, folder: Path) -> None:
+    """The checks in a process of their own."""
+    subprocess.run([sys.executable, __file__, str(folder), form], check=True)
+
+
 def main() -> None:
+    if len(sys.argv) == 3:
+        return run_checks(LocalSubject(Path(sys.argv[1]))) if sys.argv[2] == "local" else in_worker(Path(sys.argv[1]))
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else BASE
     rubric = load_rubric()
     print(f"machine: {os.cpu_count()} cores; {grading.environment()}")
@@ -95,11 +103,14 @@ def main() -> None:
     )
     wall, used = measured(lambda: grade(folder, rubric=rubric, steps=NUMPY_STEPS) and None)
     print(f"steps 1, 2, 4 and 7, whole: {wall:.1f} s wall, {used:.1f} s CPU")
-    run_checks(LocalSubject(folder))  # warm
-    _, local = measured(lambda: run_checks(LocalSubject(folder)))
-    wall, fenced = measured(lambda: in_worker(folder))
+    ratios = []
+    for _ in range(3):  # each from its start to its end: one process loads the libraries once, judge and worker twice
+        _, local = measured(lambda: _apart("local", folder))
+        wall, fenced = measured(lambda: _apart("worker", folder))
+        ratios.append(fenced / local)
     print(
-        f"their checks of attention.py in a worker: {wall:.1f} s wall; CPU {fenced:.2f} s, {fenced / local:.2f} times in-process"
+        f"their checks of attention.py in a worker: {wall:.1f} s wall, {fenced:.2f} s CPU; CPU to that in one process: "
+        + ", ".join(f"{ratio:.2f}" for ratio in sorted(ratios))
     )
     with Sandbox(folder) as sandbox:
         with sandbox.group("numpy") as subject:

@@ -44,6 +44,11 @@ def encode(value: Any, number: Number = _no_functions) -> bytes:
     """Plain data and the kinds of harness.values as bytes; `number` gives a function of the judge its number."""
 
     def walk(item: Any) -> Any:
+        kind = type(item)
+        if item is None or kind is bool or kind is float:
+            return item
+        if kind is dict:
+            return {str(k): walk(v) for k, v in item.items()}
         if isinstance(item, np.ndarray):
             return array(item)
         if isinstance(item, Laid):
