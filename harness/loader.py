@@ -9,6 +9,7 @@ import ast
 import difflib
 import importlib
 import os
+import sys
 import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -70,6 +71,13 @@ def walk(root: Path) -> Iterator[str]:
             path = Path(folder, name)
             if not is_junk(name) and path.is_file() and not path.is_symlink():
                 yield path.relative_to(root).as_posix()
+
+
+def is_own(root: Path, file: str) -> bool:
+    """Whether a file is the submission's: under its root, and neither of a virtual environment nor of harness lying there."""
+    if not file.startswith(f"{root}{os.sep}"):
+        return False
+    return not any(file.startswith(f"{place}{os.sep}") for place in (sys.prefix, Path(__file__).parent))
 
 
 def find_root(folder: Path) -> Path:
@@ -184,9 +192,9 @@ def import_module(root: Path, name: str) -> ModuleType:
 
 
 def _import_text(root: Path, name: str, error: BaseException) -> tuple[str, str]:
-    frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.startswith(str(root))]
+    frames = [f for f in traceback.extract_tb(error.__traceback__) if is_own(root, f.filename)]
     where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else f"{name}.py"
-    if isinstance(error, SyntaxError) and error.filename and error.filename.startswith(str(root)):
+    if isinstance(error, SyntaxError) and error.filename and is_own(root, error.filename):
         where = f"{Path(error.filename).name}, line {error.lineno}"
     message = str(error)[:300] if not isinstance(error, SyntaxError) else error.msg
     culprit = (getattr(error, "name", None) or "").split(".")[0] if isinstance(error, ImportError) else ""

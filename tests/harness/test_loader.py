@@ -77,3 +77,12 @@ def test_an_import_of_an_attention_library_is_told_before_anything_runs(submissi
     (folder / "attention.py").write_text((folder / "attention.py").read_text() + "\nimport torch.nn.functional as F\n")
     (finding,) = loader.inspect(folder).findings
     assert (finding.code, finding.module) == ("forbidden-library", "attention")
+
+
+def test_what_is_installed_inside_the_folder_is_not_the_students(tmp_path, monkeypatch):
+    """With a virtual environment in the lab's own folder, NumPy's lines in it are not taken for the student's."""
+    monkeypatch.setattr(loader.sys, "prefix", str(tmp_path / ".venv"))
+    assert loader.is_own(tmp_path, str(tmp_path / "attention.py"))
+    assert loader.is_own(tmp_path, str(tmp_path / "parts" / "softmax.py"))
+    assert not loader.is_own(tmp_path, str(tmp_path / ".venv" / "lib" / "site-packages" / "numpy" / "__init__.py"))
+    assert not loader.is_own(tmp_path, f"{tmp_path}-other/attention.py")
