@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.sandbox import answers, fencing
+from grader.sandbox.cgroup import Enclosure
 from grader.sandbox.guard import bounded_memory
 from grader.sandbox.interpreter import choose, readable
 from grader.sandbox.library import link_library
@@ -322,6 +323,7 @@ class WorkerSubject(Asking):
         self._hearing = False
         self._folder = Path()
         self._in_memory = False
+        self._enclosure: Enclosure | None = None
         self._looked = 0.0
         self._functions: list[Any] = []
         self._imported: set[str] = set()
@@ -392,6 +394,8 @@ class WorkerSubject(Asking):
             "cpu_seconds": int(limits.cpu_seconds * limits.calls * 2) + 60,
         }
         self._pid, self._link, self._heard = worker.fork(self._folder, self._sandbox.root, plan, bool(self._stand_ins))
+        memory = (limits.memory_mib + limits.folder_mib + 256) * _MIB
+        self._enclosure = Enclosure(self._pid, memory, limits.processes)  # nothing of the submission runs yet
         self._hearing, self._looked = True, time.monotonic()
         self._sandbox.groups.add(self._pid)
         self._functions, self._imported = [], set()
@@ -411,6 +415,7 @@ class WorkerSubject(Asking):
             raise SandboxError(f"a group did not start: {error!r} {self.printed[-500:]}") from None
         self._in_memory = "folder" in layers
         self._sandbox.layers = [*layers, *(layer for layer in worker.about["layers"] if layer != "folder")]
+        self._sandbox.layers += self._enclosure.layers if self._enclosure else []
         self._sandbox.about = worker.about
         try:
             self._sandbox.require(self._sandbox.layers)
@@ -428,6 +433,8 @@ class WorkerSubject(Asking):
         self._link = None
         if self._pid:
             worker.end(self._pid, self._uid)
+        if self._enclosure:
+            self._enclosure.remove()
         os.close(self._heard)
         self._sandbox.groups.discard(self._pid)
         remove(self._folder)
@@ -517,6 +524,8 @@ class WorkerSubject(Asking):
             )
         if number == signal.SIGXCPU:
             return Outcome("timeout", text="too many CPU seconds in one group of checks")
+        if number == signal.SIGKILL and self._enclosure and self._enclosure.ended_for_memory():
+            return Outcome("out-of-memory", text=f"more than {self._sandbox.limits.memory_mib} MiB")
         return Outcome("crashed", text=f"the process was ended by {signal.Signals(number).name}")
 
     def _send(self, data: bytes) -> None:
