@@ -29,6 +29,7 @@ LAYERS = {
     "folder": "a folder in memory with a size of its own",
     "net": "no network",
     "ipc": "no shared memory with others",
+    "cgroup": "memory and processes of a whole family, held by the kernel",
 }
 
 
