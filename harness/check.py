@@ -50,7 +50,8 @@ class Check:
     families    where a diagnosis of its failure is to be looked for ("softmax", "sdpa", "cache", …)
     about       the decisions or codes that its failure is most likely about: these are named first
     stands_on   ids of checks without which this one shows nothing: it is blocked where one of them failed
-    needs       the worker it runs in: "numpy", "torch", or "kv" (whichever kv_cache.py works with)
+    needs       the worker it runs in: "numpy", "torch", "kv" (whichever kv_cache.py works with), "companion" (attention_torch.py,
+                where there is one) or "tensors" (a kv_cache.py that works with torch); "files" is the folder itself
     public      students have it too
     weight      what it counts beside the others of its step where a rubric says nothing; 0 for one that only measures
     """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 VERSION = 1
 
@@ -55,6 +55,13 @@ FUNCTIONS: dict[str, Function] = {
         _function("experiments", "largest_n", "fits", "start limit"),
         _function("experiments", "decode_latencies", "model prompt max_new_tokens use_cache", "clock synchronize"),
     )
+}
+
+# attention_torch.py offers what attention.py does, on torch tensors
+FUNCTIONS |= {
+    f"attention_torch.{f.name}": replace(f, module="attention_torch")
+    for f in FUNCTIONS.values()
+    if f.module == "attention"
 }
 
 MODULES: tuple[str, ...] = ("attention", "kv_cache", "experiments")

@@ -4,7 +4,7 @@ Both forms of Subject end here: the in-process one calls `Executor.run`, the wor
 
 Built-in names beside "module.function":
     @import module            imports a module (so that its work at import counts as a call of its own)
-    @model fields             a given Decoder, from arrays; its arrays are tensors under BACKEND = "torch"
+    @model fields, dtype      a given Decoder, from arrays; under BACKEND = "torch" they are tensors, of the dtype that is named
     @array array              keeps an array                  @set handle, array   writes new values into it
     @tensor array             the same, as what kv_cache.py works with: a tensor under BACKEND = "torch"
     @fetch handle, rows       an array's values, or some rows @attr handle, name   an attribute
@@ -14,6 +14,9 @@ Built-in names beside "module.function":
     @same a, b                whether two handles are one object
     @random shapes, dtype, seed   keeps standard-normal arrays that are made here, a handle each
     @drop numbers             forgets what is kept under these numbers of handles
+    @torch array, dtype       keeps a tensor of this dtype (its own where none is named), on torch's default device
+    @parts handle             a handle for each item of a kept tuple, list or array (the first 8)
+    @backend                  what kv_cache.py works with: "numpy" or "torch"
     @plan steps               an `fn` for measure_peak_memory: ("take", bytes) holds and touches memory, ("drop", i) frees take i
     @sdpa q, k, v, mask, scale torch's own SDPA on these arrays
 """
@@ -22,6 +25,7 @@ from __future__ import annotations
 
 import contextlib
 import inspect
+import itertools
 import sys
 import time
 import traceback
@@ -108,7 +112,7 @@ class Executor:
         return [name for name in names if name.partition(".")[0] in tops] if tops else []
 
     def _is_ours(self, module: Any) -> bool:
-        return str(getattr(module, "__file__", "")).startswith(f"{self._root}/")
+        return loader.is_own(self._root, str(getattr(module, "__file__", "")))
 
     def module(self, name: str) -> ModuleType:
         """Raises Missing where the module is absent or does not import; a failed import is not tried twice."""
@@ -131,7 +135,9 @@ class Executor:
     def run(self, call: Call) -> Outcome:
         """One call, whatever it does short of ending the process."""
         try:
-            tensors = call.name.startswith(("kv_cache.", "@m", "@tensor")) and self.backend() == "torch"
+            tensors = call.name.startswith("attention_torch.") or (
+                call.name.startswith(("kv_cache.", "@m", "@tensor")) and self.backend() == "torch"
+            )
             function = self._find(call.name)
             args = [self._receive(value, tensors) for value in call.args]
             kwargs = {name: self._receive(value, tensors) for name, value in call.kwargs.items()}
@@ -177,15 +183,33 @@ class Executor:
         self.module(name)
         return True
 
-    def _do_model(self, fields: dict[str, Any]) -> Any:
+    def _do_model(self, fields: dict[str, Any], dtype: str | None = None) -> Any:
         given = self.module("model")
-        layers = tuple(given.Layer(**layer) for layer in fields["layers"])
-        return given.Decoder(**{**fields, "layers": layers})
+
+        def cast(value: Any) -> Any:
+            return _in_dtype(value, dtype) if dtype and values.is_tensor(value) else value
+
+        layers = tuple(given.Layer(**{name: cast(w) for name, w in layer.items()}) for layer in fields["layers"])
+        return given.Decoder(**{**fields, "embedding": cast(fields["embedding"]), "layers": layers})
 
     def _do_array(self, array: Any) -> Handle:
         return self._keep.new(array)
 
     _do_tensor = _do_array
+
+    def _do_torch(self, array: Array, dtype: str | None = None) -> Handle:
+        tensor = _tensor(array)
+        return self._keep.new(_in_dtype(tensor, dtype) if dtype else tensor)
+
+    def _do_parts(self, whole: Any) -> Any:
+        mro = type(whole).__mro__
+        if tuple not in mro and list not in mro and not values.is_array(whole):
+            return whole
+        items = tuple.__iter__(whole) if tuple in mro else list.__iter__(whole) if list in mro else iter(whole)
+        return [self._keep.new(item) for item in itertools.islice(items, 8)]
+
+    def _do_backend(self) -> str:
+        return self.backend()
 
     def _do_set(self, target: Any, new: Any) -> bool:
         target[...] = _tensor(new) if values.is_tensor(target) else new
@@ -259,7 +283,7 @@ class Executor:
         if isinstance(value, np.ndarray):
             return _tensor(value) if tensors else np.array(value)
         if isinstance(value, Laid):
-            return _lay(value)
+            return _lay_tensor(value) if tensors else _lay(value)
         if isinstance(value, Handle):
             if value.id not in self._keep.objects:
                 raise Missing("name-missing", "a value that was to be kept is gone")
@@ -296,7 +320,8 @@ class Executor:
             return self._keep.new(value)
         if isinstance(sent, inside):
             items = tuple.__iter__(value) if isinstance(sent, tuple) else list.__iter__(value)
-            return type(sent)([self._kept(item) for item in items])
+            kind: Any = type(sent)
+            return kind([self._kept(item) for item in items])
         return sent
 
     def _function(self, callback: Callback) -> Callable[..., Any]:
@@ -326,11 +351,10 @@ class Executor:
         return module
 
     def _raised(self, error: BaseException) -> Outcome:
-        under = str(self._root) + "/"
         frames = [
             Frame(Path(f.filename).name, f.lineno or 0, (f.line or "")[:200])
             for f in traceback.extract_tb(error.__traceback__)
-            if f.filename.startswith(under)
+            if loader.is_own(self._root, f.filename)
         ]
         return Outcome("raised", type=values.type_name(error), text=_message(error), frames=tuple(frames[-8:]))
 
@@ -404,6 +428,24 @@ def _tensor(array: Array) -> Any:
     import torch
 
     return torch.from_numpy(np.array(array)).to(torch.get_default_device())
+
+
+def _in_dtype(tensor: Any, dtype: str) -> Any:
+    import torch
+
+    return tensor.to(getattr(torch, dtype))
+
+
+def _lay_tensor(laid: Laid) -> Any:
+    """As `_lay` does, where torch has such tensors: none is read-only, and none runs backwards."""
+    import torch
+
+    tensor = _tensor(laid.array)
+    if laid.order == "F" and tensor.ndim > 1:
+        return tensor.mT.contiguous().mT
+    if laid.order == "strided" and tensor.ndim:
+        return torch.stack((tensor, torch.zeros_like(tensor)), dim=-1)[..., 0]
+    return tensor
 
 
 def _dtype(dtype: Dtype, torch_backend: bool) -> Any:

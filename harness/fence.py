@@ -105,8 +105,8 @@ def own_folder(path: str, bytes_: int, files: int) -> bool:
 def raise_fence(plan: dict[str, Any], parent: int) -> list[str]:
     """Puts every layer around this process that it can have, and gives their names. It ends when `parent` does.
 
-    plan: "read" and "write" are lists of paths, "uid" a number or None, "processes", "file_bytes", "memory" and "cpu_seconds"
-    are limits.
+    plan: "read" and "write" are lists of paths, "uid" a number or None, "processes", "open_files", "file_bytes", "memory" (0 for
+    none) and "cpu_seconds" are limits.
     """
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as file:
         file.write("1000")  # where the machine's memory ends, the submission goes first
@@ -139,7 +139,7 @@ def _limit(plan: dict[str, Any]) -> bool:
     wanted = {
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_FSIZE: plan["file_bytes"],
-        resource.RLIMIT_NOFILE: 128,
+        resource.RLIMIT_NOFILE: plan["open_files"],
         resource.RLIMIT_MSGQUEUE: 0,
         resource.RLIMIT_CPU: plan["cpu_seconds"],
         # It counts all processes of a user: where that is the judge's own, those that are there already are let be.

@@ -23,6 +23,22 @@ _SYSTEM = ("/lib64", "/usr/lib64", "/usr/libexec", "/etc/ld.so.cache", "/etc/loc
            "/dev/random", "/dev/zero", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/sys/vm/overcommit_memory",
            "/sys/devices/system/cpu", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group")  # fmt: skip
 
+# What CUDA opens: its devices to read and write, and what it reads of the driver and the machine.
+_DEVICES = ("/dev/nvidiactl", "/dev/nvidia[0-9]*", "/dev/nvidia-uvm*", "/dev/nvidia-caps/*", "/dev/dxg")
+_DRIVER = ("/proc/driver/nvidia", "/proc/devices", "/proc/modules", "/sys/module/nvidia*", "/sys/bus/pci",
+           "/sys/class/pci_bus", "/sys/devices/pci*", "/sys/devices/system/node", "/proc/sys/vm/mmap_min_addr", "/usr/lib/wsl",
+           "/usr/local/nvidia", "/usr/local/cuda*")  # fmt: skip
+
+
+def devices() -> list[str]:
+    """The GPU's devices, which a group that works on it must be able to write to."""
+    return [path for pattern in _DEVICES for path in glob.glob(pattern)]
+
+
+def driver() -> list[str]:
+    """What a group that works on the GPU must be able to read beside the rest."""
+    return [path for pattern in _DRIVER for path in glob.glob(pattern)]
+
 
 def open_to_all(path: Path) -> bool:
     """Whether any user may reach and read a file or folder."""

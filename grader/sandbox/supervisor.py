@@ -28,7 +28,7 @@ from typing import Any
 from grader.sandbox import answers, fencing
 from grader.sandbox.cgroup import Enclosure
 from grader.sandbox.guard import bounded_memory
-from grader.sandbox.interpreter import choose, readable
+from grader.sandbox.interpreter import choose, devices, driver, readable
 from grader.sandbox.library import link_library
 from harness import frames, wire
 from harness.check import Fail
@@ -37,6 +37,7 @@ from harness.values import Callback, Proxy
 
 StandIns = Mapping[str, Mapping[str, Callback | Proxy]]
 _MIB = 2**20
+_CONTEXT = 2 * 2**30  # bytes of the machine's own memory that a process's CUDA context may take
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,10 @@ class SandboxError(Exception):
     """The grader's own fault: a worker that does not start or answer, or a machine that gives no fence."""
 
 
+class OutOfTime(Exception):
+    """The whole grading has come near its time limit: no verdict on the call that was under way."""
+
+
 class Sandbox:
     """The workers of one submission. Use as a context manager; on leaving, every process and folder is gone."""
 
@@ -69,10 +74,12 @@ class Sandbox:
         self.trust = trust  # grade even where the machine gives no fence that holds
         self.layers: list[str] = []
         self.about: dict[str, Any] = {}
+        self.device = ""  # the name of the GPU that a group has worked on
         self.strikes: Counter[str] = Counter()
         self.spent: dict[str, float] = defaultdict(float)
         self.endings: dict[str, Outcome] = {}
         self.timeouts = 0
+        self.deadline: float | None = None  # of the whole grading, by time.monotonic
         self.integrity: list[str] = []  # for staff: what no honest submission does
         self.groups: set[int] = set()
         self._scratch = Path(tempfile.mkdtemp(prefix="attnlab-", dir=fencing.place()))
@@ -103,6 +110,9 @@ class Sandbox:
         if self.timeouts < self.limits.patience:
             return self.limits
         return replace(self.limits, cpu_seconds=self.limits.cpu_seconds / 5)
+
+    def time_is_up(self) -> bool:
+        return self.deadline is not None and time.monotonic() > self.deadline
 
     def tampered(self, text: str) -> None:
         """Notes for staff what no honest submission does."""
@@ -163,9 +173,11 @@ class Sandbox:
         return next(self._users)
 
     @contextlib.contextmanager
-    def group(self, kind: str, stand_ins: StandIns | None = None, backend: str = "numpy") -> Iterator[WorkerSubject]:
-        """A fresh process with the submission, for one group of checks."""
-        subject = WorkerSubject(self, kind, stand_ins or {}, backend)
+    def group(
+        self, kind: str, stand_ins: StandIns | None = None, backend: str = "numpy", device: str = "cpu"
+    ) -> Iterator[WorkerSubject]:
+        """A fresh process with the submission, for one group of checks; `device` is where torch's tensors lie."""
+        subject = WorkerSubject(self, kind, stand_ins or {}, backend, device)
         try:
             yield subject
         finally:
@@ -243,12 +255,17 @@ class _Worker:
         """A child: its pid, the judge's end of its wire, and the end of the pipe that its output comes from."""
         ours, theirs = socket.socketpair()
         heard, spoken = os.pipe()
+        cuda = plan["device"] != "cpu"
         request = {
             "do": "fork",
             "folder": str(folder),
             "source": str(source),
             "in_memory": "folder" in self.about["layers"],
-            "plan": {**plan, "read": self.readable, "write": [str(folder), "/dev/null"]},
+            "plan": {
+                **plan,
+                "read": self.readable + (driver() if cuda else []),
+                "write": [str(folder), "/dev/null", *(devices() if cuda else [])],
+            },
             "stand_ins": stand_ins,
         }
         try:
@@ -311,11 +328,12 @@ def _environment(home: Path) -> dict[str, str]:
 class WorkerSubject(Asking):
     """The worker form of Subject: one child process, started at the first question and again after a limit ended it."""
 
-    def __init__(self, sandbox: Sandbox, kind: str, stand_ins: StandIns, backend: str) -> None:
+    def __init__(self, sandbox: Sandbox, kind: str, stand_ins: StandIns, backend: str, device: str = "cpu") -> None:
         self._sandbox = sandbox
         self._kind = kind
         self._stand_ins = stand_ins
         self._backend = backend
+        self._device = device
         self._pid = 0
         self._uid: int | None = None
         self._link: socket.socket | None = None
@@ -335,9 +353,13 @@ class WorkerSubject(Asking):
     def backend(self) -> str:
         return self._backend
 
+    @property
+    def device(self) -> str:
+        return self._device
+
     @contextlib.contextmanager
     def lend(self, stand_ins: StandIns) -> Iterator[WorkerSubject]:
-        with self._sandbox.group(self._kind, stand_ins, self._backend) as subject:
+        with self._sandbox.group(self._kind, stand_ins, self._backend, self._device) as subject:
             yield subject
 
     def clocks(self) -> Clocks:
@@ -355,6 +377,8 @@ class WorkerSubject(Asking):
         return outcomes
 
     def _ask(self, call: Call) -> Outcome:
+        if self._sandbox.time_is_up():
+            raise OutOfTime
         module = call.name.partition(".")[0]
         for name in (module, call.name):
             if self._sandbox.strikes[name] >= self._sandbox.limits.strikes:
@@ -384,9 +408,14 @@ class WorkerSubject(Asking):
         worker = self._sandbox.worker(self._kind)
         self._folder, self._uid = self._sandbox.private_folder(), self._sandbox.uid()
         limits = self._sandbox.limits
+        cuda = self._device != "cpu"
         plan = {
             "uid": self._uid,
-            "memory": limits.memory_mib * _MIB,
+            # CUDA reserves far more addresses than it uses: there what is in memory is watched (`_look_around`)
+            "memory": 0 if cuda else limits.memory_mib * _MIB,
+            "device": self._device,
+            "device_memory": limits.memory_mib * _MIB,
+            "open_files": 1024 if cuda else 128,
             "file_bytes": limits.file_mib * _MIB,
             "folder_bytes": limits.folder_mib * _MIB,
             "folder_files": limits.folder_files,
@@ -394,7 +423,7 @@ class WorkerSubject(Asking):
             "cpu_seconds": int(limits.cpu_seconds * limits.calls * 2) + 60,
         }
         self._pid, self._link, self._heard = worker.fork(self._folder, self._sandbox.root, plan, bool(self._stand_ins))
-        memory = (limits.memory_mib + limits.folder_mib + 256) * _MIB
+        memory = (limits.memory_mib + limits.folder_mib + 256) * _MIB + (_CONTEXT if cuda else 0)
         self._enclosure = Enclosure(self._pid, memory, limits.processes)  # nothing of the submission runs yet
         self._hearing, self._looked = True, time.monotonic()
         self._sandbox.groups.add(self._pid)
@@ -407,13 +436,16 @@ class WorkerSubject(Asking):
     def _ready(self, worker: _Worker) -> None:
         """The child's first word: which layers of its fence stand. Too few, and nothing of the submission is loaded."""
         try:
-            layers = answers.read(self._receive(_Watch(self._pid, Limits(cpu_seconds=30, idle_seconds=30))))["layers"]
+            ready = answers.read(self._receive(_Watch(self._pid, Limits(cpu_seconds=60, idle_seconds=60))))
+            layers, device = ready["layers"], ready["device"]
         except (wire.Closed, wire.BadFrame, _Ended, KeyError) as error:
             with contextlib.suppress(OSError):
                 self.printed += os.read(self._heard, 4096).decode(errors="replace")
             self.close()
             raise SandboxError(f"a group did not start: {error!r} {self.printed[-500:]}") from None
         self._in_memory = "folder" in layers
+        if device:
+            self._sandbox.device = device
         self._sandbox.layers = [*layers, *(layer for layer in worker.about["layers"] if layer != "folder")]
         self._sandbox.layers += self._enclosure.layers if self._enclosure else []
         self._sandbox.about = worker.about
@@ -500,6 +532,8 @@ class WorkerSubject(Asking):
         return False
 
     def _outcome(self, outcome: Outcome, our_memory_error: bool) -> Outcome:
+        if self._device != "cpu" and broken_device(outcome):
+            return Outcome("crashed", text=f"the GPU stopped this process: {outcome.text}", frames=outcome.frames)
         name, text = outcome.type, outcome.text
         out_of_memory = name.endswith("MemoryError") or "can't allocate memory" in text or "not enough memory" in text
         if outcome.kind == "raised" and out_of_memory and not our_memory_error:
@@ -587,12 +621,22 @@ class WorkerSubject(Asking):
         if now - self._looked < 0.25:
             return
         self._looked = now
+        if self._sandbox.time_is_up():
+            raise OutOfTime
         limits = self._sandbox.limits
         family = processes_below(self._sandbox.worker(self._kind).pid, self._sandbox.groups - {self._pid})
-        if len(family) > 1 and sum(map(_own_memory, family)) > limits.memory_mib * _MIB:
-            raise _Ended("out-of-memory", f"more than {limits.memory_mib} MiB in {len(family)} processes")
+        allowed = limits.memory_mib * _MIB + (_CONTEXT if self._device != "cpu" else 0)
+        if (len(family) > 1 or self._device != "cpu") and sum(map(_own_memory, family)) > allowed:
+            many = f" in {len(family)} processes" if len(family) > 1 else ""
+            raise _Ended("out-of-memory", f"more than {limits.memory_mib} MiB{many}")
         if not self._in_memory and _outgrows(self._folder, limits.folder_mib * _MIB, limits.folder_files):
             raise _Ended("output-flood", f"more than {limits.folder_mib} MiB or {limits.folder_files} files written")
+
+
+def broken_device(outcome: Outcome) -> bool:
+    """Whether a call broke its process's CUDA context, in which nothing works afterwards: the process must be ended."""
+    told = outcome.type.endswith("AcceleratorError") or "CUDA error" in outcome.text
+    return outcome.kind == "raised" and told and "out of memory" not in outcome.text
 
 
 class _Ended(Exception):
