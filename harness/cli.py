@@ -61,6 +61,48 @@ def check_command(path: Path, steps: str | None) -> None:
     Console(highlight=False).print(render(lab.results.values(), lab.hint_of_step))
 
 
+@main.command("pack")
+@click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option(
+    "--out",
+    metavar="FILE",
+    default=Path("submission.zip"),
+    show_default=True,
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Where the zip goes.",
+)
+def pack_command(path: Path, out: Path) -> None:
+    """Make the zip that you hand in of the lab in PATH (default: this folder), and say what it lacks."""
+    from harness.course import course
+    from harness.pack import archive, choose, limits_told
+
+    packed = choose(path.resolve())
+    if not packed.files:
+        raise click.BadParameter(
+            f"there is no Python file in {path}: name the folder that attention.py is in", param_hint="PATH"
+        )
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    try:
+        out.write_bytes(archive({name: (packed.root / name).read_bytes() for name in packed.files}, "submission"))
+    except OSError as error:
+        cause = error.strerror or str(error)
+        raise click.BadParameter(f"{out} cannot be written ({cause}): name another file", param_hint="--out") from None
+    console.print(f"{out}: {len(packed.files)} files")
+    for name in packed.files:
+        console.print(f"    {name}")
+    for title, lines in (
+        ("Left out:", packed.left_out),
+        ("Missing, and graded as such:", packed.missing),
+        ("Where it is graded:", tuple(limits_told(course().limits))),
+    ):
+        if lines:
+            console.print(title)
+        for line in lines:
+            console.print(f"    {line}")
+    if not packed.missing:
+        console.print("Nothing is missing.")
+
+
 @main.command("profile")
 @click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option(

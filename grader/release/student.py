@@ -7,9 +7,7 @@ What goes in is named, never what stays out: the template's own files, and of `h
 from __future__ import annotations
 
 import ast
-import io
 import json
-import zipfile
 from collections.abc import Iterator
 from importlib import resources
 from pathlib import Path
@@ -22,56 +20,52 @@ from grader.score import split
 from harness import check as checking
 from harness import contract
 from harness.loader import walk
+from harness.pack import archive
 
 SOURCES = Path(grader.__file__).parents[1]
 TOP = "attention-lab"
 TOOLS = "tools/harness"
-SUFFIXES = (".py", ".md", ".ini", ".typed")
+TEMPLATE = (
+    *(f"{module}.py" for module in contract.MODULES),
+    *(contract.GIVEN, "make_report.py", "pytest.ini", "README.md"),
+    *(f"tests/test_step{number}.py" for number in range(1, 9)),
+)
 JUDGES_OWN = frozenset({"fence.py", "frames.py", "wire.py", "worker.py"})
 """The grader's side of harness: the worker and its wire, which run on Linux alone and which no student imports."""
-
-_DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip can hold
 
 
 class ReleaseError(Exception):
     """What is to be handed out is not fit for it: the file, the cause and the mend."""
 
 
-def write_student(out: Path, rubric: Rubric | None = None) -> list[str]:
-    """Writes the students' zip in one step and gives the names in it. Raises ReleaseError, OSError."""
-    files = student_files(SOURCES / "student_template", Path(harness.__file__).parent, rubric or load_rubric())
-    write_atomically(out, archive(files))
+def write_student(out: Path, rubric: Rubric | None = None, chapter_link: str = "") -> list[str]:
+    """Writes the students' zip in one step and gives the names in it. Raises ReleaseError, OSError.
+
+    `chapter_link` is the chapter's address, with {section} where a section's number goes.
+    """
+    template, tools = SOURCES / "student_template", Path(harness.__file__).parent
+    files = student_files(template, tools, rubric or load_rubric(), chapter_link)
+    write_atomically(out, archive(files, TOP))
     return list(files)
 
 
-def student_files(template: Path, tools: Path, rubric: Rubric) -> dict[str, bytes]:
+def student_files(template: Path, tools: Path, rubric: Rubric, chapter_link: str = "") -> dict[str, bytes]:
     """Every file of the students' lab by its name in the folder. Raises ReleaseError where the template holds a solution."""
-    files = {name: (template / name).read_bytes() for name in walk(template) if name.endswith(SUFFIXES)}
-    if "attention.py" not in files:
-        raise ReleaseError(f"there is no attention.py in {template}: the template is missing, install attnlab anew")
+    absent = [name for name in TEMPLATE if not (template / name).is_file()]
+    if absent:
+        raise ReleaseError(f"{absent[0]} is missing in {template}: put the template's own back")
+    files = {name: (template / name).read_bytes() for name in TEMPLATE}
     for module in contract.MODULES:
         _hold_to_stubs(f"{module}.py", files[f"{module}.py"])
     for name in walk(tools):
-        if name.endswith(SUFFIXES) and name not in JUDGES_OWN:
+        if name.endswith((".py", "py.typed")) and name not in JUDGES_OWN:
             files[f"{TOOLS}/{name}"] = (tools / name).read_bytes()
-    files[f"{TOOLS}/course.json"] = _course(rubric)
+    files[f"{TOOLS}/course.json"] = _course(rubric, chapter_link)
     files["pyproject.toml"] = resources.files("grader.release").joinpath("student.toml").read_bytes()
     return {name: files[name] for name in sorted(files)}
 
 
-def archive(files: dict[str, bytes], top: str = TOP) -> bytes:
-    """A zip of these files under one folder, the same bytes for the same files on any machine."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as packed:
-        for name, data in files.items():
-            entry = zipfile.ZipInfo(f"{top}/{name}", _DATE)
-            entry.create_system = 3  # so that the mode below means the same wherever this runs
-            entry.external_attr = 0o100644 << 16
-            packed.writestr(entry, data)
-    return stream.getvalue()
-
-
-def _course(rubric: Rubric) -> bytes:
+def _course(rubric: Rubric, chapter_link: str) -> bytes:
     """What a student's own run may know of the rubric: its points where public checks carry them, limits, links."""
     points: dict[str, float] = {}
     for number, whole in rubric.points.items():
@@ -84,6 +78,7 @@ def _course(rubric: Rubric) -> bytes:
         "steps": {str(number): whole for number, whole in sorted(rubric.points.items())},
         "points": dict(sorted(points.items())),
         "limits": {name: getattr(limits, name) for name in ("cpu_seconds", "idle_seconds", "memory_mib", "output_mib")},
+        "chapter_link": chapter_link,
     }
     return (json.dumps(course, indent=1) + "\n").encode()
 
