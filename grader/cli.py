@@ -45,6 +45,21 @@ MAX_SEED_BYTES = 4096
     is_flag=True,
     help="Grade even where this machine can fence nothing in: for work that you have read.",
 )
+@click.option(
+    "--metadata",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Gradescope's submission_metadata.json: whose work it is, when it was due, and what came before.",
+)
+@click.option(
+    "--student", "students", multiple=True, metavar="NAME", help="Whose work it is, as the rubric's overrides say."
+)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Wall time after which this process will be ended: at four fifths of it the rest is left unjudged.",
+)
 @click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
 @click.option("--steps", metavar="1,2,7", help="Only these steps (the report is provisional then).")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
@@ -57,6 +72,9 @@ def grade_command(
     github: bool,
     measure: bool,
     trust: bool,
+    metadata: Path | None,
+    students: tuple[str, ...],
+    time_limit: float | None,
     device: str,
     steps: str | None,
     quiet: bool,
@@ -69,12 +87,20 @@ def grade_command(
             raise click.BadParameter("this version judges on the CPU alone: leave it out", param_hint="--device")
         from grader.grade import grade
         from grader.intake import IntakeError
+        from grader.policy import Metadata, read_metadata, refusal
+        from grader.render.gradescope import write_refusal
         from grader.sandbox import SandboxError
 
         rubric = _rubric(rubric_file)
         wanted = _steps(steps)
         secret = _secret(seed, seed_file)
-        keep = writer(outputs)
+        about = read_metadata(metadata) if metadata else Metadata()
+        keep = writer(outputs, rubric.submissions, about)
+        refused = refusal(rubric.submissions, about)
+        if refused and "--gradescope" in outputs:
+            write_refusal(refused, outputs["--gradescope"])
+            click.echo("\n".join(refused.lines))
+            return
         with _progress(quiet) as progress:
 
             def on_step(report: Report) -> None:
@@ -83,7 +109,15 @@ def grade_command(
 
             try:
                 report = grade(
-                    path, rubric=rubric, secret=secret, steps=wanted, trust=trust, measure=measure, on_step=on_step
+                    path,
+                    rubric=rubric,
+                    secret=secret,
+                    steps=wanted,
+                    trust=trust,
+                    measure=measure,
+                    students=(*students, *about.students),
+                    time_limit=time_limit,
+                    on_step=on_step,
                 )
             except IntakeError as error:
                 raise click.BadParameter(str(error), param_hint="PATH") from None

@@ -10,7 +10,8 @@ import ast
 import contextlib
 import hashlib
 import platform
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,9 @@ import harness.checks
 from grader import intake, served
 from grader.diagnosis import UNRECOGNISED
 from grader.families import FAMILIES, Family
-from grader.report import Judged, Report, build_report
+from grader.report import NOT_YET, TIME_UP, Judged, Report, build_report
 from grader.rubric import Rubric
-from grader.sandbox import Sandbox, WorkerSubject
+from grader.sandbox import OutOfTime, Sandbox, WorkerSubject
 from harness import check as checking
 from harness import draws
 from harness.check import CHECKS, Check, CheckResult, Fail
@@ -36,6 +37,8 @@ from harness.subject import LIMITS
 
 # Ways a call ends that say little by themselves: a fault that explains them is named in their place.
 GENERIC = frozenset({"raised", "wrong-shape", "not-finite", "not-an-array", "wrong-dtype"})
+
+SHARE = 0.8  # of a time limit after which nothing more is asked: what was judged is to be written in the rest
 
 checking.discover(harness.checks)
 checking.discover(grader.checks)
@@ -50,27 +53,36 @@ def grade(
     steps: set[int] | None = None,
     trust: bool = False,
     measure: bool = False,
+    students: Sequence[str] = (),
+    time_limit: float | None = None,
     on_step: Callable[[Report], None] = lambda report: None,
 ) -> Report:
     """Grades a folder or an archive; `on_step` gets the report so far whenever a step has been judged.
 
     `measure` also runs the checks that only measure: worth nothing, and with numbers that differ from run to run.
-    `trust` grades even where the machine gives no fence. Raises intake.IntakeError where `path` is nothing that can be
+    `trust` grades even where the machine gives no fence. `students` are names of whose work it is, for what staff have set
+    by hand. `time_limit` is the wall time, in seconds, after which somebody ends this process: at most of it what is
+    not judged stays so, and the report says it. Raises intake.IntakeError where `path` is nothing that can be
     graded, SandboxError where the machine gives too little for work that is not trusted.
     """
+    began = time.monotonic()
     with intake.staged(path) as submission, Sandbox(submission.root, rubric.limits, trust) as sandbox:
+        sandbox.deadline = None if time_limit is None else began + SHARE * time_limit
         judge = _Judge(submission, sandbox, rubric, secret, measure)
         for part in judge.judge_all(steps):
-            on_step(_report(judge, rubric, secret, steps, done=part))
-        return _report(judge, rubric, secret, steps, done=True)
+            on_step(_report(judge, rubric, secret, steps, students, done=part))
+        return _report(judge, rubric, secret, steps, students, done=True)
 
 
-def _report(judge: _Judge, rubric: Rubric, secret: bytes, steps: set[int] | None, done: bool) -> Report:
+def _report(
+    judge: _Judge, rubric: Rubric, secret: bytes, steps: set[int] | None, students: Sequence[str], done: bool
+) -> Report:
     judged = list(judge.judged.values())
     if not done:
-        reason = "not judged yet"
         judged += [
-            Judged(c, CheckResult(c, "not-run", reason=reason)) for c in judge.chosen(steps) if c.id not in judge.judged
+            Judged(c, CheckResult(c, "not-run", reason=NOT_YET))
+            for c in judge.chosen(steps)
+            if c.id not in judge.judged
         ]
     return build_report(
         sorted(judged, key=lambda j: j.check.step),
@@ -80,6 +92,7 @@ def _report(judge: _Judge, rubric: Rubric, secret: bytes, steps: set[int] | None
         seed=hashlib.sha256(secret).hexdigest()[:12],
         environment=environment() | _fence(judge.sandbox),
         faults=judge.faults,
+        students=students,
     )
 
 
@@ -190,6 +203,12 @@ class _Judge:
         with contextlib.ExitStack() as stack:
             subject: Any = None
             for c in group:
+                if c.id in self.rubric.waived:
+                    results[c.id] = CheckResult(c, "passed", told=(f"Waived for all: {self.rubric.waived[c.id]}",))
+                    continue
+                if self.sandbox.time_is_up():
+                    results[c.id] = CheckResult(c, "not-run", reason=TIME_UP)
+                    continue
                 status = {i: (results.get(i) or known.get(i) or self._result_of(i)) for i in c.stands_on}
                 below = [i for i, r in status.items() if r is not None and r.status in ("failed", "blocked", "not-run")]
                 if below:
@@ -208,10 +227,12 @@ class _Judge:
                     )
                 with loosened(by=self.rubric.tolerance_of(c.id)):
                     results[c.id] = checking.run(c, subject, draws.seed_of(self.secret, c.id))
-                    if results[c.id].status == "not-run" and needs != "files":
+                    if results[c.id].status == "not-run" and needs != "files" and not self.sandbox.time_is_up():
                         # the grader's own fault may be the machine's, and pass: once more, in a fresh process
                         subject.close()
                         results[c.id] = checking.run(c, subject, draws.seed_of(self.secret, c.id))
+                    if results[c.id].status == "not-run" and self.sandbox.time_is_up():
+                        results[c.id] = CheckResult(c, "not-run", reason=TIME_UP)
         return results
 
     def _absent(self, check: Check, follow: bool) -> Fail | None:
@@ -236,6 +257,8 @@ class _Judge:
         failure = judged.result.failure
         assert failure is not None
         judged.codes = self._codes(judged.check, failure, follow)
+        if self.sandbox.time_is_up():
+            return  # the verdict stands; what would show it to the student is not looked for any more
         if failure.code in LIMITS or self.secret == PUBLIC_SECRET:
             judged.shown = failure if self.secret == PUBLIC_SECRET else None
         elif needs == "files":
@@ -266,10 +289,12 @@ class _Judge:
         key = (family.name, follow)
         if key not in self.explained:
             self.explained[key] = None
-            if not any(self.sandbox.strikes[f] for f in family.functions):
+            if not any(self.sandbox.strikes[f] for f in family.functions) and not self.sandbox.time_is_up():
                 try:
                     with self._subject(family.needs, follow) as subject:
                         self.explained[key] = family.explain(subject)
+                except OutOfTime:
+                    pass
                 except Exception as error:  # a search that breaks costs a name, not a point; staff are told
                     self.faults.append(f"diagnosis of {family.name}: {type(error).__name__}: {error}"[:300])
         return self.explained[key]

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from grader.policy import Metadata
     from grader.report import Report
+    from grader.rubric import Submissions
 
 Keep = Callable[["Report"], None]
 
@@ -47,14 +49,17 @@ def output_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return decorated
 
 
-def writer(outputs: Mapping[str, Path]) -> Keep:
-    """Writes every named file; what a platform is told beside the report starts to count now."""
+def writer(outputs: Mapping[str, Path], policy: Submissions | None = None, about: Metadata | None = None) -> Keep:
+    """Writes every named file. What Gradescope is told beside the report: the time from now on, and what `policy` makes of
+    the score by what is known `about` this and earlier submissions."""
     began = time.monotonic()
 
     def keep(report: Report) -> None:
         for option, path in outputs.items():
             module, function, _ = _FILES[option]
-            more = {"seconds": time.monotonic() - began} if option == "--gradescope" else {}
+            more: dict[str, Any] = {}
+            if option == "--gradescope":
+                more = {"seconds": time.monotonic() - began, "policy": policy, "about": about}
             getattr(import_module(f"grader.render.{module}"), function)(report, path, **more)
 
     return keep

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from grader.rubric import Manual, Rubric
+from grader.rubric import Manual, Override, Rubric
 from grader.sandbox import Limits
 from grader.score import hundredths, split
 from harness import check as checking
@@ -26,7 +26,9 @@ from harness.subject import LIMITS
 
 SCHEMA = 1
 NOT_YET = "not judged yet"
+TIME_UP = "the grading came near its time limit"
 UNRECOGNISED = "unrecognised"
+SET_BY_STAFF = "set-by-staff"
 MOST_ROWS = MOST_COLUMNS = 8
 MOST_TEXT = 2000
 
@@ -167,19 +169,26 @@ def build_report(
     seed: str = "",
     environment: Mapping[str, str] | None = None,
     faults: Iterable[str] = (),
+    students: Iterable[str] = (),
 ) -> Report:
     """Makes the report of everything that was judged. `seed` is the secret's fingerprint, never the secret;
-    `faults` are the grader's own that belong to no check."""
+    `faults` are the grader's own that belong to no check; `students` are names of whose work it is: what staff have set for
+    one of them stands in place of what was found."""
     known = {j.check.id: j for j in judged}
     numbers = sorted({j.check.step for j in judged})
-    steps = tuple(_step(n, [j for j in judged if j.check.step == n], rubric, known) for n in numbers)
-    cents = sum(hundredths(c.score) for s in steps for c in s.checks)
-    provisional = _provisional(judged, rubric, numbers)
+    overrides = rubric.overrides_of(students)
+    steps = tuple(_step(n, [j for j in judged if j.check.step == n], rubric, known, overrides) for n in numbers)
+    subtotal = sum(hundredths(c.score) for s in steps for c in s.checks) / 100
+    provisional = _provisional([j for j in judged if j.check.id not in overrides], rubric, numbers)
+    whole = overrides.get("")
+    if whole is not None and whole.points is not None:
+        subtotal, provisional = whole.points, ()
+        findings = (*findings, Finding(SET_BY_STAFF, "", f"Course staff set the score by hand: {whole.reason}"))
     return Report(
         title=rubric.title,
-        score=None if provisional else cents / 100,
+        score=None if provisional else subtotal,
         max_score=sum(hundredths(p) for p in rubric.points.values()) / 100,
-        subtotal=cents / 100,
+        subtotal=subtotal,
         provisional=provisional,
         seed=seed,
         rubric=rubric.fingerprint,
@@ -196,7 +205,7 @@ def build_report(
 def _own_fault(judged: Judged, known: Mapping[str, Judged]) -> bool:
     """A check that broke by itself, not one that waits for another."""
     reason = judged.result.reason
-    return judged.result.status == "not-run" and reason != NOT_YET and reason not in known
+    return judged.result.status == "not-run" and reason not in (NOT_YET, TIME_UP) and reason not in known
 
 
 def _provisional(judged: Sequence[Judged], rubric: Rubric, numbers: Sequence[int]) -> tuple[str, ...]:
@@ -207,7 +216,11 @@ def _provisional(judged: Sequence[Judged], rubric: Rubric, numbers: Sequence[int
     waiting = [j for j in judged if j.result.status == "not-run" and j.result.reason == NOT_YET]
     if waiting:
         reasons.append("the grading has not come to its end")
-    broken = [j for j in judged if j.result.status == "not-run" and j.result.reason != NOT_YET]
+    late = [j for j in judged if j.result.status == "not-run" and j.result.reason == TIME_UP]
+    if late:
+        what = "1 check was" if len(late) == 1 else f"{len(late)} checks were"
+        reasons.append(f"{what} not judged, since {TIME_UP}")
+    broken = [j for j in judged if j.result.status == "not-run" and j.result.reason not in (NOT_YET, TIME_UP)]
     if broken:
         what = "1 check" if len(broken) == 1 else f"{len(broken)} checks"
         reasons.append(f"{what} could not be judged, which is the grader's own fault and lowers no score")
@@ -221,10 +234,17 @@ def _listed(items: Sequence[Any]) -> str:
 # -- steps -------------------------------------------------------------------------------------------------------------
 
 
-def _step(number: int, judged: Sequence[Judged], rubric: Rubric, known: Mapping[str, Judged]) -> StepReport:
+def _step(
+    number: int,
+    judged: Sequence[Judged],
+    rubric: Rubric,
+    known: Mapping[str, Judged],
+    overrides: Mapping[str, Override],
+) -> StepReport:
     points = rubric.points.get(number, 0.0)
     shares = split(points, [rubric.weight_of(j.check) for j in judged])
-    checks = tuple(_check(j, share, rubric, known) for j, share in zip(judged, shares, strict=True))
+    found = [_check(j, share, rubric, known) for j, share in zip(judged, shares, strict=True)]
+    checks = tuple(_set_by_hand(c, overrides[c.id]) if c.id in overrides else c for c in found)
     statuses = {c.status for c in checks}
     status = "failed" if statuses & {"failed", "blocked"} else "not-run" if "not-run" in statuses else "passed"
     about = checking.STEPS.get(number)
@@ -305,6 +325,15 @@ def _check(judged: Judged, share: int, rubric: Rubric, known: Mapping[str, Judge
         output=_output(judged, evidence),
         evidence=None if _not_written(judged) else evidence,
     )
+
+
+def _set_by_hand(check: CheckReport, override: Override) -> CheckReport:
+    """The check with what staff have given for it; what was found stays beside it."""
+    score = check.max_score if override.points is None else override.points
+    told = f"Course staff gave {score:g} of {check.max_score:g} points by hand: {override.reason}"
+    note = Diagnosis(SET_BY_STAFF, "Set by hand", told, "", "", "", note=True)
+    status = "passed" if score >= check.max_score else "failed"
+    return replace(check, score=score, status=status, diagnoses=(note, *check.diagnoses))
 
 
 def _diagnoses(
@@ -388,7 +417,9 @@ def _output(judged: Judged, evidence: Evidence | None) -> str:
     parts = []
     if judged.followed:
         parts.append("Judged over a right attention.py, so that an earlier step's fault costs nothing here.")
-    if judged.result.status == "not-run" and judged.result.reason != NOT_YET:
+    if judged.result.status == "not-run" and judged.result.reason == TIME_UP:
+        parts.append(f"Not judged, since {TIME_UP}. That costs nothing.")
+    elif judged.result.status == "not-run" and judged.result.reason != NOT_YET:
         parts.append("This could not be judged. That is the grader's own fault, and costs nothing.")
     if judged.result.status == "failed" and _not_written(judged):
         parts.append(_still_to_write(judged, evidence)[1])

@@ -22,6 +22,7 @@ import yaml
 import grader.checks
 import harness.checks
 from grader.sandbox import Limits
+from grader.score import split
 from harness import check as checking
 from harness.check import Check
 from harness.messages import MESSAGES, Message
@@ -64,6 +65,42 @@ class Manual:
 
 
 @dataclass(frozen=True)
+class Override:
+    """A result that staff have set by hand: of one check, or of the whole score where `check` is empty."""
+
+    student: str
+    reason: str
+    check: str = ""
+    points: float | None = None
+
+
+@dataclass(frozen=True)
+class Late:
+    """What lateness takes off: percent of the score for each begun day after the grace."""
+
+    percent_a_day: float
+    most_percent: float = 100.0
+    grace_minutes: float = 0.0
+
+
+@dataclass(frozen=True)
+class Attempts:
+    """How many submissions are graded in how many hours."""
+
+    most: int
+    hours: float
+
+
+@dataclass(frozen=True)
+class Submissions:
+    """What counts of several submissions of a student."""
+
+    attempts: Attempts | None = None
+    counts: str = "latest"
+    late: Late | None = None
+
+
+@dataclass(frozen=True)
 class Rubric:
     """A rubric as read. `points` is by step number, `fingerprint` tells one version of the file from another."""
 
@@ -77,6 +114,9 @@ class Rubric:
     show_hidden_inputs: bool
     manual: tuple[Manual, ...]
     fingerprint: str
+    submissions: Submissions = Submissions()
+    waived: Mapping[str, str] = field(default_factory=dict)
+    overrides: tuple[Override, ...] = ()
 
     def rule(self, check_id: str) -> Rule:
         return self.rules.get(check_id, Rule())
@@ -96,6 +136,11 @@ class Rubric:
         """The check, standing on what the rubric says."""
         stands_on = self.rule(check.id).stands_on
         return check if stands_on is None else replace(check, stands_on=stands_on)
+
+    def overrides_of(self, students: Iterable[str]) -> dict[str, Override]:
+        """What staff have set for these names of one student or group, by check id; "" is the whole score."""
+        names = {name.strip().casefold() for name in students}
+        return {o.check: o for o in self.overrides if o.student.strip().casefold() in names}
 
     def words(self, code: str, check_id: str = "") -> Message:
         """The words for a code: the check's own, else the rubric's, else the catalogue's."""
@@ -243,8 +288,11 @@ def _meaning(page: _Page, checks: Mapping[str, Check]) -> None:
             _known(page, ("checks", name, "messages", code), code, "code", MESSAGES)
     for code in value.get("messages", {}):
         _known(page, ("messages", code), code, "code", MESSAGES)
+    for name in value.get("waived", {}):
+        _known(page, ("waived", name), name, "check", checks)
     _earnable(page, checks)
     _no_circle(page, checks)
+    _settable(page, checks)
 
 
 def _earnable(page: _Page, checks: Mapping[str, Check]) -> None:
@@ -257,6 +305,29 @@ def _earnable(page: _Page, checks: Mapping[str, Check]) -> None:
                 f"{name} has {points} points, and every check of it has weight 0",
                 "give a check of it weight",
             )
+
+
+def _settable(page: _Page, checks: Mapping[str, Check]) -> None:
+    """Overrides are of known checks, give no more than a check is worth, and none says anew what another has said."""
+    rules = page.value.get("checks", {})
+    seen: set[tuple[str, str]] = set()
+    for i, item in enumerate(page.value.get("overrides", [])):
+        name, place = item.get("check", ""), ("overrides", i)
+        if (item["student"].strip().casefold(), name) in seen:
+            what = f"{name or 'the whole score'} of {item['student']}"
+            raise page.error(place, f"{what} is set twice", "keep one of the two")
+        seen.add((item["student"].strip().casefold(), name))
+        if not name:
+            continue
+        _known(page, (*place, "check"), name, "check", checks)
+        step = checks[name].step
+        group = [c for c in checks.values() if c.step == step]
+        weights = [rules.get(c.id, {}).get("weight", c.weight) for c in group]
+        shares = split(page.value["points"].get(f"step{step}", 0), weights)
+        worth = shares[[c.id for c in group].index(name)] / 100
+        if item.get("points", 0) > worth:
+            cause = f"{item['points']:g} points are set for {name}, which is worth {worth:g}"
+            raise page.error((*place, "points"), cause, f"write at most {worth:g}, or raise its weight")
 
 
 def _no_circle(page: _Page, checks: Mapping[str, Check]) -> None:
@@ -327,4 +398,15 @@ def _rubric(value: dict[str, Any], fingerprint: str, checks: Mapping[str, Check]
         show_hidden_inputs=value.get("show_hidden_inputs", True),
         manual=tuple(Manual(**item) for item in value.get("manual", [])),
         fingerprint=fingerprint,
+        submissions=_submissions(value.get("submissions", {})),
+        waived=value.get("waived", {}),
+        overrides=tuple(Override(**item) for item in value.get("overrides", [])),
+    )
+
+
+def _submissions(value: dict[str, Any]) -> Submissions:
+    return Submissions(
+        attempts=Attempts(**value["attempts"]) if "attempts" in value else None,
+        counts=value.get("counts", "latest"),
+        late=Late(**value["late"]) if "late" in value else None,
     )

@@ -12,34 +12,77 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from grader.policy import Metadata, Refusal, standing
 from grader.render.files import write_atomically
 from grader.render.words import check_lines, not_final, values
 from grader.report import UNRECOGNISED, CheckReport, Diagnosis, Report, StepReport
+from grader.rubric import Submissions
 
 
-def to_results(report: Report, seconds: float | None = None) -> dict[str, Any]:
-    """The report as Gradescope's results; `seconds` is how long the grading has taken so far."""
+def to_results(
+    report: Report,
+    seconds: float | None = None,
+    policy: Submissions | None = None,
+    about: Metadata | None = None,
+) -> dict[str, Any]:
+    """The report as Gradescope's results; `seconds` is how long the grading has taken so far.
+
+    `policy` says what counts of several submissions, `about` what the platform has told of this one.
+    """
+    score = report.subtotal if report.score is None else report.score
+    kept = standing(policy or Submissions(), about or Metadata(), score)
+    odd = {"metadata": list(about.odd)} if about and about.odd else {}
     told: dict[Diagnosis, str] = {}
     results: dict[str, Any] = {
-        "score": report.subtotal if report.score is None else report.score,
-        "output": _top(report),
+        "score": kept.score,
+        "output": _top(report, kept.lines),
         "output_format": "html",
         "test_output_format": "html",
         "test_name_format": "text",
         "visibility": "visible",
         "stdout_visibility": "hidden",
         "tests": [row for step in report.steps for row in _rows(step, told)] + _by_hand(report),
-        "extra_data": staff_only(report),
+        "extra_data": {**staff_only(report), **odd},
     }
     return results if seconds is None else {**results, "execution_time": round(seconds, 1)}
 
 
-def write_gradescope(report: Report, path: Path, seconds: float | None = None) -> None:
+def write_gradescope(
+    report: Report,
+    path: Path,
+    seconds: float | None = None,
+    policy: Submissions | None = None,
+    about: Metadata | None = None,
+) -> None:
     """Writes results.json in one step. Raises OSError."""
-    write_atomically(path, as_text(to_results(report, seconds)))
+    write_atomically(path, _as_text(to_results(report, seconds, policy, about)))
 
 
-def as_text(results: dict[str, Any]) -> str:
+def to_refusal(refused: Refusal) -> dict[str, Any]:
+    """Results for a submission that is not graded: the last graded ones are shown again, and say so."""
+    rows = refused.results.get("tests")
+    kept = [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return {
+        "score": refused.score,
+        "output": paragraphs(
+            [*refused.lines, *(["Below is what your last graded submission was told."] if kept else [])]
+        ),
+        "output_format": "html",
+        "test_output_format": "html",
+        "test_name_format": "text",
+        "visibility": "visible",
+        "stdout_visibility": "hidden",
+        "tests": kept,
+        "extra_data": {"refused": True},
+    }
+
+
+def write_refusal(refused: Refusal, path: Path) -> None:
+    """Writes results.json for a submission that is not graded. Raises OSError."""
+    write_atomically(path, _as_text(to_refusal(refused)))
+
+
+def _as_text(results: dict[str, Any]) -> str:
     return json.dumps(results, indent=1, ensure_ascii=True, allow_nan=False) + "\n"
 
 
@@ -59,9 +102,10 @@ def paragraphs(lines: Sequence[str]) -> str:
     return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
 
 
-def _top(report: Report) -> str:
+def _top(report: Report, more: Sequence[str]) -> str:
     lines = not_final(report) or [f"{report.score:g} of {report.max_score:g} points."]
-    return f"<h3>{html.escape(report.title)}</h3>" + paragraphs([*lines, *(f["message"] for f in report.findings)])
+    found = [f["message"] for f in report.findings]
+    return f"<h3>{html.escape(report.title)}</h3>" + paragraphs([*lines, *more, *found])
 
 
 def _rows(step: StepReport, told: dict[Diagnosis, str]) -> list[dict[str, Any]]:

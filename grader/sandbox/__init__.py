@@ -1,6 +1,6 @@
 """Starts, asks, limits and ends the process in which a submission runs."""
 
 from grader.sandbox.fencing import probe
-from grader.sandbox.supervisor import Limits, Sandbox, SandboxError, WorkerSubject
+from grader.sandbox.supervisor import Limits, OutOfTime, Sandbox, SandboxError, WorkerSubject
 
-__all__ = ["Limits", "Sandbox", "SandboxError", "WorkerSubject", "probe"]
+__all__ = ["Limits", "OutOfTime", "Sandbox", "SandboxError", "WorkerSubject", "probe"]

@@ -117,6 +117,22 @@ def test_fingerprint_tells_versions_apart(tmp_path):
         ("visibility:\n\tvisible\n", 7, "no YAML"),
         ("manual: !!python/object:os.system x\n", 6, "no YAML"),
         ("checks:\n  step2.bytes: {weight: 0}\n  step2.generate.greedy: {weight: 0}\n", 5, "weight 0"),
+        ("submissions:\n  counts: worst\n", 7, "latest or best"),
+        ("submissions:\n  attempts: {most: 3}\n", 7, "no hours"),
+        ("submissions:\n  attempts:\n    most: 0\n    hours: 1\n", 8, "1 or more"),
+        ("submissions:\n  late:\n    percent_a_day: 101\n", 8, "from 0 to 100"),
+        ("submissions:\n  later: {}\n", 7, "late"),
+        ("waived:\n  step2.bites: why\n", 7, "step2.bytes"),
+        ("waived:\n  step2.bytes: ''\n", 7, "empty"),
+        ("overrides:\n  - {student: ann, check: step2.bytes}\n", 7, "no reason"),
+        ("overrides:\n  - {student: ann, reason: x}\n", 7, "check or points"),
+        ("overrides:\n  - student: ann\n    reason: x\n    check: step2.bites\n", 9, "step2.bytes"),
+        ("overrides:\n  - student: ann\n    reason: x\n    check: step2.bytes\n    points: 20.5\n", 10, "worth 20"),
+        (
+            "overrides:\n  - {student: ann, reason: x, points: 1}\n  - {student: Ann, reason: y, points: 2}\n",
+            8,
+            "twice",
+        ),
     ],
 )
 def test_a_broken_rubric_is_refused_with_the_line_and_how_to_mend_it(tmp_path, extra, line, said):
