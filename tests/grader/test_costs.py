@@ -83,18 +83,6 @@ def test_a_length_that_memory_cannot_hold_is_named_and_not_tried(monkeypatch, su
     assert "do not fit into memory" in left_out
 
 
-@pytest.mark.parametrize(
-    ("limit", "taken", "left"), [("1000", "400", 600), ("1000", "1200", 0), ("max", "400", None), (None, None, None)]
-)
-def test_what_a_container_has_left(tmp_path, limit, taken, left):
-    """Its limit without what is taken, and nothing known where there is no limit."""
-    files = (tmp_path / "limit", tmp_path / "taken")
-    for path, text in zip(files, (limit, taken), strict=True):
-        if text is not None:
-            path.write_text(text)
-    assert memory._of_the_container(*map(str, files)) == left
-
-
 def test_the_rubric_gives_weight_and_the_check_where_it_says_nothing(tmp_path):
     """A check that only measures has weight 0 until a course says otherwise."""
     check = CHECKS["step5.cost.attention"]
