@@ -22,6 +22,7 @@ import grader.checks
 import grader.families
 import harness.checks
 from grader import intake, served
+from grader.companion import asks_attention_alone
 from grader.diagnosis import UNRECOGNISED
 from grader.families import FAMILIES, Family
 from grader.report import NOT_YET, TIME_UP, Judged, Report, build_report
@@ -40,6 +41,9 @@ GENERIC = frozenset({"raised", "wrong-shape", "not-finite", "not-an-array", "wro
 
 SHARE = 0.8  # of a time limit after which nothing more is asked: what was judged is to be written in the rest
 
+# what a check needs, in the order of judging after attention.py
+LATER = ("kv", "torch", "companion", "tensors", "files")
+
 checking.discover(harness.checks)
 checking.discover(grader.checks)
 checking.discover(grader.families)
@@ -53,6 +57,7 @@ def grade(
     steps: set[int] | None = None,
     trust: bool = False,
     measure: bool = False,
+    device: str = "cpu",
     students: Sequence[str] = (),
     time_limit: float | None = None,
     on_step: Callable[[Report], None] = lambda report: None,
@@ -60,6 +65,7 @@ def grade(
     """Grades a folder or an archive; `on_step` gets the report so far whenever a step has been judged.
 
     `measure` also runs the checks that only measure: worth nothing, and with numbers that differ from run to run.
+    `device` is where tensors lie that attention_torch.py and a kv_cache.py of torch work on: "cpu" or "cuda".
     `trust` grades even where the machine gives no fence. `students` are names of whose work it is, for what staff have set
     by hand. `time_limit` is the wall time, in seconds, after which somebody ends this process: at most of it what is
     not judged stays so, and the report says it. Raises intake.IntakeError where `path` is nothing that can be
@@ -68,7 +74,7 @@ def grade(
     began = time.monotonic()
     with intake.staged(path) as submission, Sandbox(submission.root, rubric.limits, trust) as sandbox:
         sandbox.deadline = None if time_limit is None else began + SHARE * time_limit
-        judge = _Judge(submission, sandbox, rubric, secret, measure)
+        judge = _Judge(submission, sandbox, rubric, secret, measure, device)
         for part in judge.judge_all(steps):
             on_step(_report(judge, rubric, secret, steps, students, done=part))
         return _report(judge, rubric, secret, steps, students, done=True)
@@ -116,6 +122,7 @@ def _fence(sandbox: Sandbox) -> dict[str, str]:
     """The layers that stood around the last group, and what they stand on."""
     about = sandbox.about
     found = {"fence": ", ".join(sandbox.layers) or "none"}
+    found |= {"gpu": sandbox.device} if sandbox.device else {}
     return found | ({"worker": f"python {about['python']}", "landlock": f"ABI {about['landlock']}"} if about else {})
 
 
@@ -128,6 +135,7 @@ class _Judge:
     rubric: Rubric
     secret: bytes
     measure: bool = False
+    device: str = "cpu"
 
     def __post_init__(self) -> None:
         self.judged: dict[str, Judged] = {}
@@ -141,12 +149,18 @@ class _Judge:
         wanted = [
             c
             for c in CHECKS.values()
-            if (steps is None or c.step in steps) and (self.rubric.weight_of(c) or self.measure)
+            if (steps is None or c.step in steps) and (self.rubric.weight_of(c) or self.measure) and self._concerns(c)
         ]
         return checking.ordered(self.rubric.with_prerequisites(c) for c in wanted)
 
+    def _concerns(self, check: Check) -> bool:
+        """Whether the submission has what the check is about: a file that nobody has to write costs nothing where it is not."""
+        if check.needs == "companion":
+            return self.submission.has("attention_torch") or bool(self.rubric.points.get(check.step))
+        return check.needs != "tensors" or self.kv_kind == "torch"
+
     def judge_all(self, steps: set[int] | None) -> Iterator[bool]:
-        """Judges everything, the part without torch first; yields after every step."""
+        """Judges everything, the part without torch first; yields after every group."""
         chosen = self.chosen(steps)
         alone = [c for c in chosen if c.needs == "numpy"]
         if any(self._kind(c.needs) == "torch" for c in chosen):
@@ -160,30 +174,34 @@ class _Judge:
         ) or bool(self.submission.findings_of("attention"))
         if not alone:
             self.own_attention_fails = True  # not judged in this run: follow-through costs little and loses nothing
-        for number in sorted({c.step for c in chosen}):
-            for needs in ("kv", "torch", "files"):
-                group = [c for c in chosen if c.step == number and c.needs == needs]
-                if group:
-                    self._judge_group(group, needs, follow=needs != "files" and self.own_attention_fails)
+        groups = sorted({(c.step, LATER.index(c.needs)) for c in chosen if c.needs != "numpy"})
+        if not alone:
+            groups.sort(key=lambda group: group[1] > 0)  # torch is loading still: what does without it comes first
+        for number, kind in groups:
+            needs = LATER[kind]
+            group = [c for c in chosen if c.step == number and c.needs == needs]
+            self._judge_group(group, needs, follow=needs != "files" and self.own_attention_fails)
             yield False
 
     # -- running -------------------------------------------------------------------------------------------------------
 
     def _kind(self, needs: str) -> str:
-        return self.kv_kind if needs == "kv" else needs
+        return {"kv": self.kv_kind, "companion": "torch", "tensors": "torch"}.get(needs, needs)
 
     @contextlib.contextmanager
     def _subject(self, needs: str, follow: bool) -> Iterator[WorkerSubject]:
         stand_ins = served.stand_ins() if follow else None
         backend = "torch" if self.kv_kind == "torch" else "numpy"
-        with self.sandbox.group(self._kind(needs), stand_ins, backend) as subject:
+        kind = self._kind(needs)
+        device = self.device if kind == "torch" and needs != "torch" else "cpu"
+        with self.sandbox.group(kind, stand_ins, backend, device) as subject:
             yield subject
 
     def _judge_group(self, group: list[Check], needs: str, follow: bool) -> None:
         results = self._run(group, needs, follow=False)
         followed: dict[str, CheckResult] = {}
         # what asks attention.py itself is never judged over the judge's own
-        again = [c for c in group if results[c.id].status in ("failed", "blocked") and not _asks_only_attention(c)]
+        again = [c for c in group if results[c.id].status in ("failed", "blocked") and not asks_attention_alone(c)]
         if follow and again:
             self.sandbox.forget_strikes()
             followed = self._run(again, needs, follow=True, known=results)
@@ -225,7 +243,8 @@ class _Judge:
                     subject = (
                         self.submission.root if needs == "files" else stack.enter_context(self._subject(needs, follow))
                     )
-                with loosened(by=self.rubric.tolerance_of(c.id)):
+                measured = contextlib.nullcontext() if self.rubric.weight_of(c) else self.sandbox.uncounted()
+                with loosened(by=self.rubric.tolerance_of(c.id)), measured:
                     results[c.id] = checking.run(c, subject, draws.seed_of(self.secret, c.id))
                     if results[c.id].status == "not-run" and needs != "files" and not self.sandbox.time_is_up():
                         # the grader's own fault may be the machine's, and pass: once more, in a fresh process
@@ -307,10 +326,6 @@ def _proof(explanation: Any) -> str:
         return ""
     told = ", ".join(probe.replace("-", " ") for probe in probes[:3]) + (", …" if len(probes) > 3 else "")
     return f"On {len(probes)} input{'s' * (len(probes) > 1)} made to tell faults apart ({told}) your results equal this fault's."
-
-
-def _asks_only_attention(check: Check) -> bool:
-    return bool(check.functions) and all(name.startswith("attention.") for name in check.functions)
 
 
 def _kv_kind(submission: Submission) -> str:
