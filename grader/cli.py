@@ -60,7 +60,13 @@ MAX_SEED_BYTES = 4096
     metavar="SECONDS",
     help="Wall time after which this process will be ended: at four fifths of it the rest is left unjudged.",
 )
-@click.option("--device", type=click.Choice(["cpu", "cuda"]), default="cpu", show_default=True)
+@click.option(
+    "--device",
+    type=click.Choice(["cpu", "cuda"]),
+    default="cpu",
+    show_default=True,
+    help="Where attention_torch.py and a kv_cache.py of tensors are judged.",
+)
 @click.option("--steps", metavar="1,2,7", help="Only these steps (the report is provisional then).")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def grade_command(
@@ -84,7 +90,10 @@ def grade_command(
         _check_paths(path, outputs)
         summary = github_summary() if github else None
         if device != "cpu":
-            raise click.BadParameter("this version judges on the CPU alone: leave it out", param_hint="--device")
+            from grader.device import why_no_cuda
+
+            if why := why_no_cuda():
+                raise click.BadParameter(why, param_hint="--device")
         from grader.grade import grade
         from grader.intake import IntakeError
         from grader.policy import Metadata, read_metadata, refusal
@@ -93,7 +102,7 @@ def grade_command(
 
         rubric = _rubric(rubric_file)
         wanted = _steps(steps)
-        secret = _secret(seed, seed_file)
+        secret = read_secret(seed, seed_file)
         about = read_metadata(metadata) if metadata else Metadata()
         keep = writer(outputs, rubric.submissions, about)
         refused = refusal(rubric.submissions, about)
@@ -115,6 +124,7 @@ def grade_command(
                     steps=wanted,
                     trust=trust,
                     measure=measure,
+                    device=device,
                     students=(*students, *about.students),
                     time_limit=time_limit,
                     on_step=on_step,
@@ -208,8 +218,8 @@ def _steps(text: str | None) -> set[int] | None:
     return parse_steps(text, {c.step for c in CHECKS.values()}) if text is not None else None
 
 
-def _secret(number: int | None, file: Path | None) -> bytes:
-    """The bytes that all draws hang on; they stand in no output."""
+def read_secret(number: int | None, file: Path | None) -> bytes:
+    """The bytes that all draws hang on; they stand in no output. Raises click.ClickException."""
     from harness.local import PUBLIC_SECRET
 
     if number is not None and file is not None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
+from grader.device import why_no_cuda
 from grader.rubric import load_rubric
 from grader.sandbox import Sandbox
 from harness import check as checking
@@ -36,6 +37,7 @@ def examine() -> list[Finding]:
         Finding("Python", True, f"{platform.python_version()}, {platform.system()} {platform.release()}"),
         Finding("NumPy", True, version("numpy")),
         _torch(),
+        Finding("GPU", True, why_no_cuda().partition(",")[0] or "there is one: --device cuda judges on it"),
         Finding("CPUs", True, str(len(os.sched_getaffinity(0)))),
         _memory(),
         _limits(),
