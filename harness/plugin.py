@@ -4,7 +4,8 @@
     from harness.plugin import checks_of_step
     test_step1 = checks_of_step(1)
 
-pytest.ini loads it (`-p harness.plugin`); the folder of pytest.ini is the submission.
+pytest.ini loads it (`-p harness.plugin`); the folder of pytest.ini is the submission. What a test has to say to the table
+travels on its report, so that the table is whole under `pytest -n` too.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from __future__ import annotations
 import io
 import shutil
 from collections.abc import Callable, Generator
+from dataclasses import asdict
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -21,6 +24,7 @@ from harness.check import STEPS, Check, CheckResult
 from harness.hints import Hints
 from harness.local import Held, not_written, public_checks, run_check
 from harness.signs import Hint
+from harness.table import Told
 
 
 class Lab:
@@ -30,7 +34,6 @@ class Lab:
         self.subject = subject
         self.results: dict[str, CheckResult] = {}
         self.hints = Hints(subject)
-        self.hint_of_step: dict[int, Hint] = {}
 
     def run(self, check: Check) -> tuple[CheckResult, Hint | None]:
         self.subject.printed = ""
@@ -40,8 +43,6 @@ class Lab:
         if result.status == "failed":
             with self.subject.held():
                 hint = self.hints.on(result)
-        if hint is not None:
-            self.hint_of_step.setdefault(check.step, hint)
         return result, hint
 
     def already_said(self, result: CheckResult) -> bool:
@@ -51,7 +52,20 @@ class Lab:
         return stub is not None and any(not_written(r) == stub for r in earlier)
 
 
-_LAB = pytest.StashKey[Lab]()
+class _Listener:
+    """Keeps what reports have for the table, in the process that writes it, whichever ran the test."""
+
+    def __init__(self) -> None:
+        self.found: list[Told] = []
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        view = getattr(report, "lab", None)
+        if view is not None:
+            self.found.append(Told(**view))
+
+
+_LISTENER = pytest.StashKey[_Listener]()
+_RESULT = pytest.StashKey[tuple[Told, str]]()
 
 
 def checks_of_step(number: int) -> Callable[..., None]:
@@ -59,8 +73,9 @@ def checks_of_step(number: int) -> Callable[..., None]:
     checks = [check for check in public_checks() if check.step == number]
 
     @pytest.mark.parametrize("check", checks, ids=[check.id.split(".", 1)[1] for check in checks])
-    def test(check: Check, lab: Lab) -> None:
+    def test(check: Check, lab: Lab, request: pytest.FixtureRequest) -> None:
         result, hint = lab.run(check)
+        request.node.stash[_RESULT] = table.told(result, hint), table.failure_text(result, hint)
         if result.status == "blocked":
             pytest.skip(f"stands on a check that did not pass: {result.reason}")
         if result.status == "not-run":
@@ -68,7 +83,8 @@ def checks_of_step(number: int) -> Callable[..., None]:
         if lab.already_said(result):
             pytest.skip("not written yet: said above")
         if result.status == "failed":
-            pytest.fail(table.failure_text(result, hint), pytrace=False)
+            stub = not_written(result)
+            pytest.fail(f"Not written yet: {stub}" if stub else check.title, pytrace=False)
 
     test.__doc__ = STEPS[number].title if number in STEPS else None
     return test
@@ -76,9 +92,59 @@ def checks_of_step(number: int) -> Callable[..., None]:
 
 @pytest.fixture(scope="session")
 def lab(pytestconfig: pytest.Config) -> Lab:
-    """The submission that lies beside pytest.ini."""
-    pytestconfig.stash[_LAB] = Lab(Held(loader.find_root(pytestconfig.rootpath)))
-    return pytestconfig.stash[_LAB]
+    """The submission that lies beside pytest.ini, wherever the editor says that its project begins."""
+    beside = pytestconfig.inipath.parent if pytestconfig.inipath else pytestconfig.rootpath
+    return Lab(Held(loader.find_root(beside)))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.getgroup("lab").addoption("--step", metavar="1,2,7", help="only these steps of the lab")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_LISTENER] = _Listener()
+    config.pluginmanager.register(config.stash[_LISTENER], "lab-listener")
+    if config.getoption("dist", None) == "load":
+        config.option.dist = "loadfile"  # a step's checks stand on each other: they stay in one worker
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`--step 1,2` keeps the checks of these steps, and no other test."""
+    wanted = config.getoption("--step")
+    if wanted is None:
+        return
+    known = {check.step for check in public_checks()}
+    numbers = {int(part) if part.strip().isascii() and part.strip().isdigit() else -1 for part in wanted.split(",")}
+    if not numbers <= known:
+        steps = ", ".join(str(number) for number in sorted(known))
+        raise pytest.UsageError(f"--step {wanted}: write some of {steps}, with commas between")
+    chosen = [item for item in items if _step_of(item) in numbers]
+    if len(chosen) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if _step_of(item) not in numbers])
+        items[:] = chosen
+
+
+def _step_of(item: pytest.Item) -> int | None:
+    check = (
+        item.callspec.params.get("check") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
+    )
+    return check.step if isinstance(check, Check) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Puts the failure's whole text in pytest's own form, and what the table needs onto the report."""
+    report = yield
+    if call.when != "call" or _RESULT not in item.stash:
+        return report
+    view, text = item.stash[_RESULT]
+    report.lab = asdict(view)  # type: ignore[attr-defined]
+    entries: Any = getattr(getattr(report.longrepr, "reprtraceback", None), "reprentries", None)
+    if report.failed and entries:
+        entries[-1].lines, entries[-1].style = text.splitlines(), "long"  # which colours what begins with E
+    return report
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -87,14 +153,16 @@ def pytest_terminal_summary(
 ) -> Generator[None, None, None]:
     """Writes the step table, after all else that pytest has to say."""
     yield
-    found = config.stash.get(_LAB, None)
-    if found is None or not found.results:
+    found = config.stash[_LISTENER].found
+    if not found:
         return
     heard = io.StringIO()
     writer = config.get_terminal_writer()
     width = min(shutil.get_terminal_size((80, 24)).columns, 100)
+    order = {check.id: i for i, check in enumerate(public_checks())}
+    found.sort(key=lambda view: order.get(view.id, 0))
     Console(file=heard, width=width, color_system="standard" if writer.hasmarkup else None).print(
-        table.render(found.results.values(), found.hint_of_step)
+        table.render(found, width)
     )
     terminalreporter.section("the lab, step by step")
     terminalreporter.write(heard.getvalue())

@@ -3,91 +3,225 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from harness.check import STEPS, CheckResult
+from harness.check import STEPS, CheckResult, Fail
 from harness.contract import FUNCTIONS
+from harness.course import Course, course
 from harness.local import not_written
+from harness.messages import MESSAGES
 from harness.signs import Hint
 from harness.values import Array
 
 SHOWN_ENTRIES = 60
-NO_HINTS: Mapping[int, Hint] = {}
+SMALL = 30
+"""Entries of an array that the table shows whole; of a larger one it shows the corners."""
+
+DRAWN_LINES = 9
 
 
-def render(results: Iterable[CheckResult], hints: Mapping[int, Hint] = NO_HINTS) -> Table:
-    """The step table: a line a step, and under a step that failed its first failing check and one hint."""
-    of_step: dict[int, list[CheckResult]] = {number: [] for number in sorted(STEPS)}
-    for result in results:
-        of_step[result.check.step].append(result)
-    table = Table.grid(padding=(0, 1), expand=True)
-    table.add_column(justify="right", width=2)
-    table.add_column(ratio=1)
-    table.add_column(justify="right", no_wrap=True)
-    for number, found in of_step.items():
-        state, style = state_of(found)
-        table.add_row(Text(str(number), style), Text(STEPS[number].title), Text(state, style))
-        for line in _below(found, hints.get(number)):
-            table.add_row("", line, "")
-    return table
+@dataclass(frozen=True)
+class Told:
+    """What the table has to say of one check: plain data, which travels from a worker of pytest-xdist.
+
+    unwritten  the stub's own sentence, where the function is not written yet
+    blocks     each argument of the smallest failing input, as lines
+    """
+
+    id: str
+    step: int
+    title: str
+    status: str
+    reason: str = ""
+    unwritten: str = ""
+    call: str = ""
+    blocks: list[list[str]] = field(default_factory=list)
+    seen: str = ""
+    hint: str = ""
+    read: str = ""
+    earned: float = 0.0
+    worth: float = 0.0
 
 
-def state_of(results: list[CheckResult]) -> tuple[str, str]:
+def told(result: CheckResult, hint: Hint | None = None, of: Course | None = None) -> Told:
+    """The table's view of a result."""
+    of = of or course()
+    failure = result.failure
+    earned, worth = of.earned([result])
+    stub = not_written(result) or ""
+    words = MESSAGES.get(hint.code or "") if hint else None
+    about = words.chapter if words else STEPS[result.check.step].chapter if result.check.step in STEPS else ""
+    return Told(
+        id=result.check.id,
+        step=result.check.step,
+        title=result.check.title,
+        status=result.status,
+        reason=result.reason,
+        unwritten=stub,
+        call=failure.call if failure else "",
+        blocks=[] if failure is None or stub else _blocks(failure),
+        seen=failure.seen if failure else "",
+        hint=named(hint) if hint else "",
+        read=of.section(about) if about else "",
+        earned=earned,
+        worth=worth,
+    )
+
+
+def render(found: Iterable[Told], width: int = 80) -> Group:
+    """The step table: a line a step with its points, and what to look at next under each step that failed."""
+    of_step: dict[int, list[Told]] = {number: [] for number in sorted(STEPS)}
+    for one in found:
+        of_step[one.step].append(one)
+    with_points = any(one.worth for views in of_step.values() for one in views)
+    parts: list[RenderableType] = []
+    hints: dict[str, int] = {}
+    for number, views in of_step.items():
+        state, style = state_of(views)
+        line = Table.grid(padding=(0, 1), expand=True)
+        line.add_column(justify="right", width=2)
+        line.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
+        line.add_column(justify="right", width=15, no_wrap=True)
+        cells = [Text(str(number), style), Text(STEPS[number].title), Text(state, style)]
+        if with_points:
+            line.add_column(justify="right", width=12, no_wrap=True)
+            cells.append(Text(points_of(views), style))
+        line.add_row(*cells)
+        parts += [line, *(Padding(text, (0, 0, 0, 3)) for text in _below(views, width - 3, hints))]
+    if with_points:
+        parts.append(Padding(Text(_total(of_step), "bold"), (0, 0, 0, 3)))
+    return Group(*parts)
+
+
+def named(hint: Hint) -> str:
+    """What was seen, after the name of the mistake that it proves, where it proves one."""
+    words = MESSAGES.get(hint.code or "")
+    return f"{words.short}. {hint.seen}" if words else hint.seen
+
+
+def state_of(found: Sequence[Told]) -> tuple[str, str]:
     """What a step's results come to, in a few words, and its colour."""
-    run = [r for r in results if r.status != "not-run"]
-    passed = sum(r.status == "passed" for r in run)
+    run = [t for t in found if t.status != "not-run"]
+    passed = sum(t.status == "passed" for t in run)
     if not run:
         return "not run", "dim"
     if passed == len(run):
         return f"passed ({passed})", "green"
-    failed = [r for r in run if r.status == "failed"]
-    if passed == 0 and failed and all(not_written(r) for r in failed):
+    failed = [t for t in run if t.status == "failed"]
+    if passed == 0 and failed and all(t.unwritten for t in failed):
         return "not written", "yellow"
     return f"{len(run) - passed} of {len(run)} failed", "red"
 
 
-def _below(results: list[CheckResult], hint: Hint | None) -> list[Text]:
-    failed = [r for r in results if r.status == "failed"]
+def points_of(found: Sequence[Told]) -> str:
+    """ "9.5 of 11.2", where any of it was run."""
+    run = [t for t in found if t.status != "not-run"]
+    return f"{_short(sum(t.earned for t in run))} of {_short(sum(t.worth for t in run))}" if run else ""
+
+
+def _total(of_step: Mapping[int, Sequence[Told]]) -> str:
+    run = [t for views in of_step.values() for t in views if t.status != "not-run"]
+    earned, worth = (_short(sum(getattr(t, name) for t in run)) for name in ("earned", "worth"))
+    whole = _short(sum(course().steps.values()))
+    return f"{earned} of {worth} points of the tests run here; the course's grader judges more, {whole} in all."
+
+
+def _short(points: float) -> str:
+    return f"{points:.1f}".removesuffix(".0")
+
+
+def _below(found: Sequence[Told], width: int, hints: dict[str, int]) -> list[Text]:
+    """What there is to say under a step; `hints` holds those given so far and the step of each."""
+    failed = [t for t in found if t.status == "failed"]
     if not failed:
-        reasons = [r.reason for r in results if r.status == "not-run"]
+        reasons = [t.reason for t in found if t.status == "not-run"]
         return [Text(reasons[0], "dim")] if reasons else []
-    stub = not_written(failed[0])
-    lines = [Text(stub or failed[0].check.title, "dim")]
-    if hint is not None:
-        lines.append(Text(f"Hint: {hint.seen}", "italic"))
-    return lines
+    first = failed[0]
+    read = [Text(f"Read: {first.read}", "dim")] if first.read else []
+    if first.unwritten:
+        return [Text(first.unwritten, "dim"), *read]
+    if first.hint and first.hint in hints:
+        return [Text(first.title), Text(f"Hint: as in step {hints[first.hint]}.", "italic")]
+    hints[first.hint] = first.step
+    drawn = beside(first.blocks, width)
+    lines = [Text(first.title)]
+    lines += [Text(line, "cyan", no_wrap=True) for line in drawn[:DRAWN_LINES]]
+    lines += [Text("… the test itself shows all of it", "dim")] if len(drawn) > DRAWN_LINES else []
+    return [*lines, Text(f"Hint: {first.hint}" if first.hint else f"Seen: {first.seen}", "italic"), *read]
+
+
+def beside(blocks: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Blocks of lines next to each other as far as `width` allows, then below."""
+    rows: list[list[str]] = []
+    for block in blocks:
+        wide = max(map(len, block), default=0)
+        if rows and max(map(len, rows[-1])) + 3 + wide <= width:
+            left = rows[-1]
+            at = max(map(len, left)) + 3
+            rows[-1] = [
+                f"{left[i] if i < len(left) else '':<{at}}{block[i] if i < len(block) else ''}".rstrip()
+                for i in range(max(len(left), len(block)))
+            ]
+        else:
+            rows.append(list(block))
+    return [line for row in rows for line in row]
+
+
+def _blocks(failure: Fail) -> list[list[str]]:
+    """The arguments of a failing call, each small: `Q = [[…]]`."""
+    names = _parameters(failure.call)
+    blocks = []
+    for name, value in failure.inputs.items():
+        name = names.get(name, name)
+        lines = small(value).splitlines() if isinstance(value, np.ndarray) else [str(value)[:60]]
+        head = f"{name} = "
+        blocks.append([head + lines[0], *(" " * len(head) + line for line in lines[1:])])
+    return blocks
+
+
+def small(array: Array) -> str:
+    """A small array in full, the corners of a large one, numbers to two decimals."""
+    return np.array2string(array, precision=2, suppress_small=True, threshold=SMALL, edgeitems=2, max_line_width=72)
 
 
 def failure_text(result: CheckResult, hint: Hint | None = None) -> str:
-    """One failure as pytest shows it: the call, what came, what should be, the smallest failing input."""
+    """One failure as pytest shows it: the call, then what came, what should be, and the smallest failing input."""
     stub = not_written(result)
     if stub is not None:
-        return f"Not written yet: {stub}"
+        return f"E   Not written yet: {stub}"
     failure = result.failure
     if failure is None:
-        return result.check.title
-    lines = [result.check.title, ""]
-    if failure.call:
-        lines += [f">   {failure.call}", ""]
+        return f"E   {result.check.title}"
+    lines = [f">   {failure.call}"] if failure.call else []
+    lines += [_e(line) for line in textwrap.wrap(result.check.title, 100)]
     said = {"came": failure.seen, "should": failure.expected}
     if hint is not None:
-        said |= {"hint": hint.seen, "look": hint.look}
+        said |= {"hint": named(hint), "look": hint.look}
     for name, text in said.items():
         if text:
-            lines += textwrap.wrap(text, 100, initial_indent=f"E   {name + ':':<9}", subsequent_indent="E" + 12 * " ")
+            lines += textwrap.wrap(text, 100, initial_indent=f"E     {name + ':':<9}", subsequent_indent="E" + 14 * " ")
+    chapter = MESSAGES[hint.code].chapter if hint is not None and hint.code in MESSAGES else ""
+    lines += [f"E     {'read:':<9}{course().section(chapter)}"] if chapter else []
     names = _parameters(failure.call)
     for name, value in failure.inputs.items():
         lines += _drawn(names.get(name, name), value)
     if failure.got is not None:
         lines += _drawn("came back", failure.got)
     if len(failure.frames) > 1:
-        lines += ["", *(f"{frame.file}:{frame.line}: {frame.text}" for frame in failure.frames)]
+        lines += [_e(), *(_e(f"{frame.file}:{frame.line}: {frame.text}") for frame in failure.frames)]
     return "\n".join(lines)
+
+
+def _e(text: str = "") -> str:
+    return f"E   {text}".rstrip()
 
 
 def _parameters(call: str) -> dict[str, str]:
@@ -100,8 +234,9 @@ def _parameters(call: str) -> dict[str, str]:
 def _drawn(name: str, value: Any) -> list[str]:
     """A small array in full, the corners of a large one, anything else in a line."""
     if not isinstance(value, np.ndarray):
-        return ["", f"{name} = {str(value)[:200]}"]
-    return ["", f"{name} = {value.dtype} {value.shape}", *(f"    {line}" for line in draw(value).splitlines())]
+        return [_e(), _e(f"{name} = {str(value)[:200]}")]
+    drawn = (_e(f"    {line}") for line in draw(value).splitlines())
+    return [_e(), _e(f"{name} = {value.dtype} {value.shape}"), *drawn]
 
 
 def draw(array: Array) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,10 +13,11 @@ import pytest
 from rich.console import Console
 
 from harness.check import STEPS, Check, CheckResult, Fail
+from harness.course import Course
 from harness.local import Held, not_written, public_checks, run_check
 from harness.signs import Hint
 from harness.subject import Frame
-from harness.table import failure_text, render, state_of
+from harness.table import beside, failure_text, render, state_of, told
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "examples" / "base"
@@ -113,7 +115,7 @@ def test_a_bare_not_implemented_error_is_a_stub_too() -> None:
 ])  # fmt: skip
 def test_a_step_comes_to_a_few_words(results: list[tuple[str, Fail | None]], state: str) -> None:
     """The state of a step counts what passed of what was run."""
-    found = [CheckResult(check(f"step1.{i}"), status, failure) for i, (status, failure) in enumerate(results)]
+    found = [told(CheckResult(check(f"step1.{i}"), status, failure)) for i, (status, failure) in enumerate(results)]
     assert state_of(found)[0] == state
 
 
@@ -124,42 +126,76 @@ def printed(table: object, width: int = 80) -> str:
 
 
 def test_the_table_shows_the_first_failure_and_its_hint() -> None:
-    """Under a failed step stand its first failing check and one hint; every registered step has a line."""
+    """Under a failed step stand its first failing check, its smallest input, the mistake by its name, and where to read."""
     public_checks()
-    results = [CheckResult(check("step1.a"), "passed"), CheckResult(check("step1.b"), "failed", Fail("wrong"))]
-    text = printed(render(results, {1: Hint("scale-missing", "Scores are not divided.")}))
+    failure = Fail("wrong", call="softmax(…)", inputs={"argument 1": np.array([[1.0, 2.0]])})
+    hint = Hint("scale-missing", "Scores are not divided.")
+    results = [
+        told(CheckResult(check("step1.a"), "passed")),
+        told(CheckResult(check("step1.b"), "failed", failure), hint),
+    ]
+    text = printed(render(results))
     assert "1 of 2 failed" in text
     assert "The title of step1.b." in text
-    assert "Hint: Scores are not divided." in text
+    assert "x = [[1. 2.]]" in text
+    assert "Hint: Scores are not scaled. Scores are not divided." in text
+    assert "Read: section 7.2, step 3" in text
     assert [line.split()[0] for line in text.splitlines() if line[:2].strip()] == [str(n) for n in sorted(STEPS)]
+
+
+def test_a_hint_given_before_is_not_given_again() -> None:
+    """A second step that fails by the same mistake says which step told it."""
+    hint = Hint("scale-missing", "Scores are not divided.")
+    found = [told(CheckResult(replace(check("s.a"), step=n), "failed", Fail("wrong")), hint) for n in (1, 2)]
+    assert printed(render(found)).count("Scores are not divided.") == 1
+    assert "Hint: as in step 1." in printed(render(found))
+
+
+def test_points_are_told_where_the_course_names_them() -> None:
+    """A step's points are those of the tests that were run; without a course's points there is no such column."""
+    course = Course(points={"step1.a": 2.5, "step1.b": 1.0})
+    results = [CheckResult(check("step1.a"), "passed"), CheckResult(check("step1.b"), "failed", Fail("wrong"))]
+    assert "2.5 of 3.5" in printed(render([told(r, of=course) for r in results]))
+    assert "of 3.5" not in printed(render([told(r) for r in results]))
+
+
+def test_a_section_has_its_address_where_the_course_has_one() -> None:
+    """{section} in the course's link becomes the section's number."""
+    assert Course().section("7.2, step 4") == "section 7.2, step 4"
+    linked = Course(chapter_link="https://book.example/7#{section}")
+    assert linked.section("7.2, step 4") == "section 7.2, step 4: https://book.example/7#7.2"
+
+
+def test_arrays_stand_beside_each_other_as_far_as_there_is_room() -> None:
+    """Two small arrays share their lines; the third, for which there is no room, comes below."""
+    blocks = [["a = [1", "     2]"], ["b = [3]"], ["c = [4]"]]
+    assert beside(blocks, 20) == ["a = [1    b = [3]", "     2]", "c = [4]"]
 
 
 def test_the_table_fits_a_narrow_terminal() -> None:
     """No line is longer than the terminal is wide."""
     public_checks()
     failed = CheckResult(check("step1.b"), "failed", Fail("wrong"))
-    text = printed(render([failed], {1: Hint(None, "words " * 40)}), width=50)
+    text = printed(render([told(failed, Hint(None, "words " * 40))], 50), width=50)
     assert max(len(line) for line in text.splitlines()) <= 50
 
 
 def test_a_failure_reads_like_pytests_own() -> None:
-    """The call, what came, what should be, the input under its parameter's name, and what came back."""
+    """The call, what came, what should be, the input under its parameter's name, and what came back, marked as pytest does."""
     x = np.array([[1.0, 2.0]])
     failure = Fail("a row sums to 2", "1", call="softmax(float64 array (1, 2))", inputs={"argument 1": x}, got=x * 2)
     lines = failure_text(CheckResult(check("step1.a"), "failed", failure)).splitlines()
     assert lines == [
-        "The title of step1.a.",
-        "",
         ">   softmax(float64 array (1, 2))",
-        "",
-        "E   came:    a row sums to 2",
-        "E   should:  1",
-        "",
-        "x = float64 (1, 2)",
-        "    [[1. 2.]]",
-        "",
-        "came back = float64 (1, 2)",
-        "    [[2. 4.]]",
+        "E   The title of step1.a.",
+        "E     came:    a row sums to 2",
+        "E     should:  1",
+        "E",
+        "E   x = float64 (1, 2)",
+        "E       [[1. 2.]]",
+        "E",
+        "E   came back = float64 (1, 2)",
+        "E       [[2. 4.]]",
     ]
 
 
@@ -173,4 +209,4 @@ def test_the_way_through_the_students_own_files_is_shown() -> None:
     """An exception raised two calls deep shows both lines."""
     frames = (Frame("attention.py", 3, "return f(x)"), Frame("helper.py", 9, "return x[5]"))
     text = failure_text(CheckResult(check("step1.a"), "failed", Fail("IndexError: 5", frames=frames)))
-    assert "attention.py:3: return f(x)\nhelper.py:9: return x[5]" in text
+    assert "E   attention.py:3: return f(x)\nE   helper.py:9: return x[5]" in text

@@ -62,10 +62,55 @@ def test_a_wrong_axis_gets_a_hint(folder: Path) -> None:
     code, output = run_pytest(folder, "-k", "step1", "-x")
     assert code == 1
     assert ">   scaled_dot_product_attention(" in output
-    assert "E   came:" in output
-    assert "E   hint:    The columns sum to 1" in output
-    assert "Q = float64" in output
-    assert "Hint: The columns sum to 1" in output.partition("the lab, step by step")[2]
+    assert "E     came:" in output
+    assert "E     hint:    Softmax over the queries. The columns sum to 1" in output
+    assert "E   Q = float64" in output
+    table = output.partition("the lab, step by step")[2]
+    assert "Hint: Softmax over the queries. The columns sum to 1" in table
+    assert "Q = [[" in table
+    assert "[attention.weights-sum-to-one] - Failed" in output.partition("short test summary")[2]
+
+
+def test_the_table_is_whole_on_several_cores(folder: Path) -> None:
+    """Under `pytest -n 2` the table is that of a run on one core."""
+    shutil.copy(BASE / "attention.py", folder)
+    table = "the lab, step by step"
+    alone = run_pytest(folder, "--step", "2,7")[1].partition(table)[2].rpartition("\n")[0]
+    both = run_pytest(folder, "--step", "2,7", "-n", "2")[1].partition(table)[2]
+    assert "passed (6)" in line_of(table + both, 2)
+    for number in range(1, 9):
+        assert line_of(table + both, number) == line_of(table + alone, number)
+
+
+def test_steps_are_chosen_by_their_number(folder: Path) -> None:
+    """--step 2,7 runs the checks of steps 2 and 7 alone; a step that is not there is named."""
+    shutil.copy(BASE / "attention.py", folder)
+    _, output = run_pytest(folder, "--step", "2,7", "--collect-only")
+    assert {line.partition("[")[0] for line in output.splitlines() if "::" in line} == {
+        "tests/test_step2.py::test_step2",
+        "tests/test_step7.py::test_step7",
+    }
+    code, output = run_pytest(folder, "--step", "12")
+    assert code == 4
+    assert "--step 12: write some of 1, 2, 3" in output
+
+
+def test_an_editor_whose_project_begins_elsewhere_runs_one_test(folder: Path) -> None:
+    """A test pane that names its own root folder and a single test finds the submission beside pytest.ini."""
+    shutil.copy(BASE / "attention.py", folder)
+    one = f"{folder.name}/tests/test_step2.py::test_step2[softmax]"
+    code, output = run_pytest(folder.parent, f"--rootdir={folder.parent}", one)
+    assert code == 0, output
+    assert "1 passed" in output
+
+
+def test_other_tests_of_the_student_run_beside_the_labs(folder: Path) -> None:
+    """A student's own test file runs as ever, and its failure is pytest's own."""
+    (folder / "tests" / "test_mine.py").write_text("def test_mine():\n    assert 1 == 2\n")
+    code, output = run_pytest(folder, "tests/test_mine.py")
+    assert code == 1
+    assert "E       assert 1 == 2" in output
+    assert "the lab, step by step" not in output
 
 
 def test_what_the_code_prints_is_shown_beside_its_failure(folder: Path) -> None:
