@@ -370,14 +370,22 @@ def _plan(before: list[int], at_peak: list[int], after: int) -> Plan:
     return [*plan, ("take", after * MIB)]
 
 
-# (what fn does, bytes it holds at its peak): the first block, the largest, all together and the end each differ from the peak
-PLANS: tuple[tuple[Plan, int], ...] = ((_plan([], [45, 18], 8), 64 * MIB), (_plan([40], [29, 66], 1), 96 * MIB))
+def plans(rng: np.random.Generator) -> tuple[tuple[Plan, int], ...]:
+    """What two `fn` do, and the bytes that each holds at its peak, drawn anew: no number is known before.
+
+    The first block, the largest, all together and the end each differ from the peak by more than a measurement may.
+    """
+    first, second, before, third, fourth = (int(rng.integers(n, n + n // 8)) for n in (36, 28, 42, 46, 50))
+    return (
+        (_plan([], [first, second], 8), (first + second + 1) * MIB),
+        (_plan([before], [third, fourth], 1), (third + fourth + 1) * MIB),
+    )
 
 
 def measure_peak(subject: Subject, plan: Plan) -> Outcome:
     """Ask a submission's measure_peak_memory about an `fn` that takes and drops memory by plan, in a fresh process."""
     with over_attention(subject) as (borrower, _):
-        fn = borrower.ask(Call("@plan", (plan,), keep=True))[0]
+        fn = borrower.ask(Call("@plan", (lent(lambda: plan),), keep=True))[0]
         return borrower.ask(Call("experiments.measure_peak_memory", (fn.value,)))[0]
 
 

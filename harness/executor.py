@@ -17,7 +17,8 @@ Built-in names beside "module.function":
     @torch array, dtype       keeps a tensor of this dtype (its own where none is named), on torch's default device
     @parts handle             a handle for each item of a kept tuple, list or array (the first 8)
     @backend                  what kv_cache.py works with: "numpy" or "torch"
-    @plan steps               an `fn` for measure_peak_memory: ("take", bytes) holds and touches memory, ("drop", i) frees take i
+    @plan callback            an `fn` for measure_peak_memory, which asks what to do when it is called: ("take", bytes) holds and
+                              touches memory, ("drop", i) frees take i
     @sdpa q, k, v, mask, scale torch's own SDPA on these arrays
 """
 
@@ -53,23 +54,23 @@ class Missing(Exception):
 
 
 class Plan:
-    """Memory to be taken and given back, as the `fn` that measure_peak_memory is asked to measure. Counts its calls."""
+    """Memory to be taken and given back, as the `fn` that measure_peak_memory is asked to measure.
 
-    def __init__(self, steps: list[tuple[str, int]]) -> None:
-        self.steps = steps
-        self.calls = 0
+    What is to be done is asked for once it is called: before and afterwards there is nothing to be read in it.
+    """
 
-    def __call__(self) -> int:
-        self.calls += 1
+    def __init__(self, steps: Callable[[], Any]) -> None:
+        self._steps = steps
+
+    def __call__(self) -> None:
         held: list[Array | None] = []
-        for what, number in self.steps:
+        for what, number in self._steps():
             if what == "take":
-                block = np.empty(number, np.uint8)
+                block = np.empty(int(number), np.uint8)
                 block.fill(1)  # touch every page, or the system never hands it out
                 held.append(block)
             else:
                 held[number] = None
-        return self.calls
 
 
 class Executor:
@@ -266,8 +267,8 @@ class Executor:
     def _do_same(self, a: Any, b: Any) -> bool:
         return a is b
 
-    def _do_plan(self, steps: list[Any]) -> Plan:
-        return Plan([(str(what), int(number)) for what, number in steps])
+    def _do_plan(self, steps: Callable[[], Any]) -> Plan:
+        return Plan(steps)
 
     def _do_sdpa(self, q: Array, k: Array, v: Array, mask: Array | None = None, scale: float | None = None) -> Any:
         import torch

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from grader.instruments import MIB, PLANS, Plan, measure_peak
+import numpy as np
+
+from grader.instruments import MIB, Plan, measure_peak, plans
 from harness.check import check
 from harness.checks.step6_memory import PEAK, peak_of
 from harness.expect import Asked
@@ -32,9 +34,9 @@ def _measured(subject: Subject, plan: Plan, peak: int) -> Asked:
     stands_on="step6.peak.one-call",
     needs="torch",
 )
-def allocated(subject: Subject) -> None:
+def allocated(subject: Subject, rng: np.random.Generator) -> None:
     """`allocated` is the bytes at the peak while fn ran, above what was held before."""
-    for plan, peak in PLANS:
+    for plan, peak in plans(rng):
         asked = _measured(subject, plan, peak)
         value, _ = peak_of(asked)
         if not near(value, peak, MOST_ALLOCATED):
@@ -48,9 +50,9 @@ def allocated(subject: Subject) -> None:
     stands_on="step6.peak.one-call",
     needs="torch",
 )
-def reserved(subject: Subject) -> None:
+def reserved(subject: Subject, rng: np.random.Generator) -> None:
     """`reserved` is what the process got from the system for it: as much, or somewhat more."""
-    plan, peak = PLANS[1]
+    plan, peak = plans(rng)[1]
     asked = _measured(subject, plan, peak)
     _, value = peak_of(asked)
     if not near(value, peak, MOST_RESERVED):

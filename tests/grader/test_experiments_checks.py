@@ -8,14 +8,17 @@ import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from grader.checks.step6_memory import MOST_ALLOCATED, near
 from grader.families import FAMILIES
+from grader.instruments import MIB, lent, over_attention, plans
 from grader.sandbox import Sandbox
 from harness import contract
 from harness.check import CHECKS, Check, CheckResult, ordered, run
 from harness.draws import seed_of
-from harness.subject import LocalSubject, Subject
+from harness.subject import Call, LocalSubject, Subject
 
 pytestmark = pytest.mark.slow
 
@@ -181,3 +184,36 @@ def test_a_function_that_measures_nothing_earns_nothing(result: str, submission:
     )
     found = results(LocalSubject(submission(experiments=functions)), FUNCTIONS)
     assert [r.check.id for r in found.values() if r.status == "passed"] == []
+
+
+READS_THE_PLAN = """
+import gc
+def measure_peak_memory(fn):
+    held = [value for value in vars(fn).values() if isinstance(value, list)]
+    held += [thing for thing in gc.get_referents(*vars(fn).values()) if isinstance(thing, list) and thing]
+    fn()
+    held += [value for value in vars(fn).values() if isinstance(value, list)]
+    return {"allocated": 2**60 * len(held), "reserved": 2**60 * len(held)}
+"""
+
+
+def test_what_fn_will_do_is_not_to_be_read_in_it(submission: Submission) -> None:
+    """Neither before its call nor after it."""
+    source = source_of("correct--loops")
+    source = source.replace(function_text(source, "measure_peak_memory"), READS_THE_PLAN)
+    subject = LocalSubject(submission(experiments=source))
+    with over_attention(subject) as (borrower, _):
+        fn = borrower.ask(Call("@plan", (lent(lambda: [("take", MIB), ("drop", 0)]),), keep=True))[0]
+        found = borrower.call("experiments.measure_peak_memory", fn.value)
+    assert found.value == {"allocated": 0, "reserved": 0}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_other_number_of_a_plan_passes_for_its_peak(seed: int) -> None:
+    """The first block, the largest, all together, what was held before and the end are each too far away, for any draw."""
+    for plan, peak in plans(np.random.default_rng(seed)):
+        sizes = [number for what, number in plan if what == "take" and number > MIB]
+        others = {sizes[0], max(size for size in sizes), plan[-1][1], 0}
+        held = {sizes[0] + peak} if plan[1] == ("drop", 0) else set()
+        assert [n for n in others | held if near(n, peak, MOST_ALLOCATED)] == []
+        assert all(near(peak * part, peak, MOST_ALLOCATED) for part in (0.95, 1, 1.1))
