@@ -7,6 +7,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from harness.profiling.limited import Largest
 from harness.profiling.measure import Attention, Decoding, Profile
 
 INK, QUIET, OTHER = "#1f4e8c", "#9aa5b1", "#b3541e"
@@ -17,7 +18,7 @@ def draw(profile: Profile, folder: Path) -> list[Path]:
     drawn = []
     if profile.attention and len(profile.attention.ns) > 1:
         drawn.append(_save(folder / "loglog.png", _loglog, profile.attention))
-        drawn.append(_save(folder / "memory.png", _memory, profile.attention, profile.memory))
+        drawn.append(_save(folder / "memory.png", _memory, profile.attention, profile.largest))
     if profile.decoding:
         drawn.append(_save(folder / "latency.png", _latency, profile.decoding))
     return drawn
@@ -55,13 +56,15 @@ def _loglog(figure: Any, attention: Attention) -> None:
     axes.legend(frameon=False)
 
 
-def _memory(figure: Any, attention: Attention, limit: int | None) -> None:
+def _memory(figure: Any, attention: Attention, found: Largest | None) -> None:
     axes = figure.add_subplot()
     ns = attention.ns
     axes.plot(ns, attention.peaks, "o-", color=INK, label="peak of one call, as traced")
     axes.plot(ns, [4 * n * n for n in ns], ":", color=QUIET, label="one n × n table of float32")
-    if limit:
-        axes.axhline(limit, color=OTHER, lw=1, label="memory of this machine")
+    if found:
+        label = f"limit: {found.limit / 2**20:.0f} MiB, which hold up to n = {found.n}"
+        axes.axhline(found.limit, color=OTHER, lw=1, label=label)
+        axes.plot([found.n], [found.limit], "o", color=OTHER)
     axes.set(xscale="log", yscale="log", xlabel="n (queries and keys)", ylabel="bytes", title="Memory of attention")
     axes.set_xticks(ns, [str(n) for n in ns], minor=False)
     axes.minorticks_off()

@@ -17,6 +17,7 @@ import numpy as np
 from harness.check import Fail
 from harness.expect import ask
 from harness.growth import Growth, growth
+from harness.profiling.limited import Largest, largest
 from harness.subject import LocalSubject
 from harness.values import Handle
 
@@ -26,6 +27,7 @@ PROMPT, TOKENS = 16, 512
 PREFILLS = (32, 64, 128, 256, 512)
 REPEATS, BUDGET = 31, 0.5  # of one call at most, and the seconds that its repeats may take
 LONGEST_CALL = 10.0  # seconds that a call may be expected to take
+UNDER, MOST = 128 * 2**20, 16_384  # bytes that the largest n is looked for in, and the longest text that is tried
 SDPA, PREFILL, DECODE, FORWARD = (
     "attention.scaled_dot_product_attention",
     "kv_cache.prefill",
@@ -65,22 +67,24 @@ class Profile:
     attention: Attention | None
     decoding: Decoding | None
     problems: tuple[str, ...]
+    largest: Largest | None = None
 
 
 def profile(root: Path, tick: Tick, ns: tuple[int, ...] = NS, tokens: int = TOKENS) -> Profile:
     """Measures the submission in `root`. A function that fails is told in `problems`, and nothing is raised."""
     subject = LocalSubject(root)
     problems: list[str] = []
-    attention = decoding = None
+    attention = decoding = found = None
     try:
         attention = attention_of(subject, ns, tick)
+        found = largest(root, UNDER, MOST, lambda done: tick("the largest n", done))
     except Fail as failure:
         problems.append(f"attention.py: {failure.seen}")
     try:
         decoding = decoding_of(subject, tokens, tick)
     except Fail as failure:
         problems.append(f"kv_cache.py: {failure.seen}")
-    return Profile(hardware(), memory(), attention, decoding, tuple(problems))
+    return Profile(hardware(), memory(), attention, decoding, tuple(problems), found)
 
 
 def attention_of(subject: LocalSubject, ns: tuple[int, ...], tick: Tick) -> Attention:

@@ -7,6 +7,7 @@ from html import escape
 from pathlib import Path
 from statistics import median
 
+from harness.profiling.limited import SECONDS, Largest
 from harness.profiling.measure import Profile
 
 _STYLE = """body{font:16px/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem;color:#1c2430}
@@ -41,6 +42,8 @@ def sentences(profile: Profile) -> list[str]:
             f"At n = {n} a call takes {peak / 2**20:.0f} MiB at its peak, as much as {tables:.1f} tables of n × n float32 "
             f"numbers; at that rate this machine's {profile.memory / 2**30:.0f} GiB are full at about n = {longest}."
         )
+    if profile.largest:
+        told.append(_ran_out(profile.largest))
     if decoding:
         last = min(max(decoding.cached), max(decoding.recomputed))
         near = [n for n in decoding.cached if last - 10 < n <= last]
@@ -51,6 +54,19 @@ def sentences(profile: Profile) -> list[str]:
             f"{1e3 * decoding.prefill[max(decoding.prefill)]:.3g} ms."
         )
     return told
+
+
+def _ran_out(found: Largest) -> str:
+    """Where the search for the largest n ended, and what ran out there."""
+    text = (
+        f"In a process that may take {found.limit / 2**20:.0f} MiB more than its libraries, the largest n is {found.n}"
+    )
+    if found.resource == "memory":
+        tables = found.limit / (4 * found.n**2)
+        return f"{text}: at n = {found.beyond} memory runs out. {tables:.1f} tables of that n are as much as the limit."
+    if found.resource == "time":
+        return f"{text}: at n = {found.beyond} a call takes more than {SECONDS:g} s, and memory has not run out."
+    return f"{text} or more: nothing ran out up to there."
 
 
 def _table(profile: Profile) -> str:

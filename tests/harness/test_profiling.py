@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -9,10 +10,17 @@ from click.testing import CliRunner
 
 import harness.cli
 from harness.profiling import figures, measure, page
+from harness.profiling.limited import Largest, largest
 from harness.profiling.measure import Attention, Decoding, Profile
 
 BASE = Path(__file__).parents[2] / "examples" / "base"
 NS = (8, 16, 32, 64)
+
+
+@pytest.fixture(autouse=True)
+def short_texts(monkeypatch):
+    """The largest n is looked for among few."""
+    monkeypatch.setattr(measure, "MOST", 32)
 
 
 @pytest.fixture
@@ -71,6 +79,7 @@ def test_every_length_and_every_token_is_measured(submission):
     )
     assert (list(found.decoding.cached), list(found.decoding.recomputed)) == ([17, 18, 19, 20], [17, 18, 19, 20])
     assert list(found.decoding.prefill) == [20]
+    assert found.largest == (Largest(measure.UNDER, 32, None, "") if sys.platform == "linux" else None)
 
 
 def test_what_does_not_work_is_told_and_the_rest_is_measured(submission):
@@ -81,8 +90,9 @@ def test_what_does_not_work_is_told_and_the_rest_is_measured(submission):
     assert ["NotImplementedError: Write prefill." in problem for problem in found.problems] == [True]
 
 
-def profile_of(**parts) -> Profile:
-    return Profile("a machine", 2**30, parts.get("attention"), parts.get("decoding"), parts.get("problems", ()))
+def profile_of(problems=(), **parts) -> Profile:
+    whole = {"attention": None, "decoding": None, "largest": None} | parts
+    return Profile("a machine", 2**30, problems=problems, **whole)
 
 
 def test_the_sentences_give_speed_up_prefill_and_the_longest_text():
@@ -105,3 +115,59 @@ def test_text_of_a_submission_is_text_on_the_page(tmp_path):
 def test_nothing_is_drawn_of_nothing(tmp_path):
     """A figure needs something to draw."""
     assert figures.draw(profile_of(), tmp_path) == []
+
+
+HOLDS = """
+import os
+import numpy as np
+
+def scaled_dot_product_attention(Q, K, V, mask=None, scale=None):
+    n = len(Q)
+    held = np.ones((2, n, n), np.float32)
+    {more}
+    return V, held
+"""
+
+
+def ends_at(submission, more, most=1024, mib=256):
+    found = largest(submission(attention=HOLDS.format(more=more)), mib * 2**20, most, lambda done: None)
+    if sys.platform != "linux":
+        pytest.skip("memory of a process is limited on Linux alone")
+    return found
+
+
+@pytest.mark.slow
+def test_the_largest_n_is_where_its_arrays_fill_the_limit(submission):
+    """Two tables of four bytes a number in 16 MiB: n = 1448, but for what else a process takes."""
+    found = ends_at(submission, "pass", most=4096, mib=16)
+    assert 1200 < found.n < 1449
+    assert (found.beyond, found.resource) == (found.n + 16, "memory")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("more", "found"),
+    [
+        ("if n > 200: os.kill(os.getpid(), 9)", Largest(2**28, 192, 208, "memory")),
+        ("while n > 30: pass", Largest(2**28, 16, 32, "time")),
+        ("assert n < 200", None),
+        ("pass", Largest(2**28, 256, None, "")),
+    ],
+)
+def test_how_a_process_ends_says_what_ran_out(more, found, monkeypatch, submission):
+    """Killed: memory. Not done: time. Any other failure: nothing is said of memory."""
+    monkeypatch.setattr("harness.profiling.limited.SECONDS", 2.0)
+    assert ends_at(submission, more, most=256) == found
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (Largest(128 * 2**20, 3280, 3296, "memory"), "at n = 3296 memory runs out. 3.1 tables"),
+        (Largest(128 * 2**20, 608, 624, "time"), "more than 5 s, and memory has not run out"),
+        (Largest(128 * 2**20, 16_384, None, ""), "16384 or more"),
+    ],
+)
+def test_the_sentence_names_what_ran_out(found, words):
+    """Memory, time or nothing."""
+    assert words in page.sentences(profile_of(largest=found))[0]
