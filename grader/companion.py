@@ -79,4 +79,5 @@ def _through(run: Callable[..., Any]) -> Callable[..., Any]:
     def asked(subject: Subject, **named: Any) -> Any:
         return run(OnTensors(subject), **named)
 
+    asked.__module__ = __name__
     return asked

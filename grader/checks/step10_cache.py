@@ -19,7 +19,7 @@ PIECES = ((0, 1), (1, 3))  # of a prompt, from token to token
 
 @in_each_dtype(
     "step10.cache.logits",
-    cases=sizes(layers=(2,), heads=((2, 2), (4, 2))),
+    cases=sizes(layers=(2,), heads=((2, 2), (4, 2)), positions=("sinusoidal",)),
     examples=3,
     functions=(KV_CACHE, FORWARD, PREFILL, DECODE),
     families="cache",
