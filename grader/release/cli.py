@@ -43,3 +43,44 @@ def student_command(out: Path, rubric_file: Path | None, chapter_link: str) -> N
         cause = error.strerror or str(error)
         raise click.BadParameter(f"{out} cannot be written ({cause}): name another file", param_hint="OUT") from None
     click.echo(f"Written: {out} ({len(names)} files)")
+
+
+@release.command("gradescope")
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.option("--rubric", type=click.Path(path_type=Path), help="The course's rubric; without it the lab's own.")
+@click.option("--seed-file", type=click.Path(path_type=Path), help="A file that holds the course's secret.")
+@click.option(
+    "--rotate", is_flag=True, help="Put a new secret into the seed file first; the old one is kept beside it."
+)
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=60, max=2400),
+    default=600.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="The limit that the assignment's settings on Gradescope say.",
+)
+def gradescope_command(out: Path, rubric: Path | None, seed_file: Path | None, rotate: bool, time_limit: float) -> None:
+    """Write the autograder that Gradescope takes to OUT, a .zip file to be uploaded there: keep it from students."""
+    from grader.cli import read_secret
+    from grader.release.gradescope import ReleaseError, rotate_secret, write_autograder
+    from grader.rubric import RubricError
+
+    if rotate and seed_file is None:
+        raise click.UsageError("--rotate needs --seed-file: it names the file that the new secret goes into")
+    try:
+        if rotate and seed_file is not None:
+            kept = rotate_secret(seed_file)
+            click.echo(f"A new secret is in {seed_file}" + (f", and the old one in {kept}" if kept else ""))
+        secret = read_secret(None, seed_file) if seed_file is not None else None
+        names = write_autograder(out, rubric, secret, time_limit)
+    except (ReleaseError, RubricError) as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        where = error.filename or out
+        raise click.UsageError(f"{where} cannot be written ({error.strerror or error}): name another file") from None
+    click.echo(f"Written: {out} ({len(names)} files)")
+    if secret is None:
+        click.echo(
+            "It has no secret: it draws the cases that students can draw too. --seed-file FILE --rotate makes one."
+        )
