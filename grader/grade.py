@@ -62,7 +62,7 @@ def grade(
     time_limit: float | None = None,
     on_step: Callable[[Report], None] = lambda report: None,
 ) -> Report:
-    """Grades a folder or an archive; `on_step` gets the report so far whenever a step has been judged.
+    """Grades a folder or an archive; `on_step` gets the report so far at the start, and whenever a step has been judged.
 
     `measure` also runs the checks that only measure: worth nothing, and with numbers that differ from run to run.
     `device` is where tensors lie that attention_torch.py and a kv_cache.py of torch work on: "cpu" or "cuda".
@@ -75,6 +75,7 @@ def grade(
     with intake.staged(path) as submission, Sandbox(submission.root, rubric.limits, trust) as sandbox:
         sandbox.deadline = None if time_limit is None else began + SHARE * time_limit
         judge = _Judge(submission, sandbox, rubric, secret, measure, device)
+        on_step(_report(judge, rubric, secret, steps, students, done=False))  # whatever ends this, a report is there
         for part in judge.judge_all(steps):
             on_step(_report(judge, rubric, secret, steps, students, done=part))
         return _report(judge, rubric, secret, steps, students, done=True)
