@@ -30,7 +30,7 @@ TEMPLATE = (
     *(contract.GIVEN, "make_report.py", "pytest.ini", "README.md"),
     *(f"tests/test_step{number}.py" for number in range(1, 9)),
 )
-JUDGES_OWN = frozenset({"fence.py", "frames.py", "wire.py", "worker.py"})
+JUDGES_OWN = frozenset({"fence.py", "frames.py", "hosting", "wire.py", "worker.py"})
 """The grader's side of harness: the worker and its wire, which run on Linux alone and which no student imports."""
 
 
@@ -58,7 +58,7 @@ def student_files(template: Path, tools: Path, rubric: Rubric, chapter_link: str
     for module in contract.MODULES:
         _hold_to_stubs(f"{module}.py", files[f"{module}.py"])
     for name in walk(tools):
-        if name.endswith((".py", "py.typed")) and name not in JUDGES_OWN:
+        if name.endswith((".py", "py.typed")) and name.partition("/")[0] not in JUDGES_OWN:
             files[f"{TOOLS}/{name}"] = (tools / name).read_bytes()
     files[f"{TOOLS}/course.json"] = _course(rubric, chapter_link)
     files["pyproject.toml"] = resources.files("grader.release").joinpath("student.toml").read_bytes()

@@ -9,14 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import json
 import os
 import select
-import shutil
 import signal
 import socket
 import struct
-import subprocess
 import tempfile
 import time
 from collections import Counter, defaultdict
@@ -28,13 +25,14 @@ from typing import Any
 from grader.sandbox import answers, fencing
 from grader.sandbox.cgroup import Enclosure
 from grader.sandbox.guard import bounded_memory
-from grader.sandbox.interpreter import choose, devices, driver, readable
-from grader.sandbox.library import link_library
+from grader.sandbox.interpreter import choose
 from harness import frames, wire
 from harness.check import Fail
+from harness.hosting.host import SandboxError, Worker, remove
 from harness.subject import LIMITS, Asking, Call, Clocks, Outcome
 from harness.values import Callback, Proxy
 
+__all__ = ["Limits", "OutOfTime", "Sandbox", "SandboxError", "WorkerSubject"]
 StandIns = Mapping[str, Mapping[str, Callback | Proxy]]
 _MIB = 2**20
 _CONTEXT = 2 * 2**30  # bytes of the machine's own memory that a process's CUDA context may take
@@ -55,10 +53,6 @@ class Limits:
     strikes: int = 2  # limits reached in one function before it is not called any more
     patience: int = 2  # timeouts of a submission before its further calls get a fifth of the CPU seconds
     calls: int = 6  # a function's calls together may take that many times the CPU seconds of one
-
-
-class SandboxError(Exception):
-    """The grader's own fault: a worker that does not start or answer, or a machine that gives no fence."""
 
 
 class OutOfTime(Exception):
@@ -84,9 +78,8 @@ class Sandbox:
         self.groups: set[int] = set()
         self._scratch = Path(tempfile.mkdtemp(prefix="attnlab-", dir=fencing.place()))
         self._scratch.chmod(0o711)  # a worker of another user must reach its own folder below, and list nothing
-        self._count = 0
         self._users: Iterator[int] | None = None
-        self._workers: dict[str, _Worker] = {}
+        self._workers: dict[str, Worker] = {}
 
     def __enter__(self) -> Sandbox:
         """Raises SandboxError where this machine gives too little to keep an untrusted submission out of the judge's files."""
@@ -151,7 +144,7 @@ class Sandbox:
         if worker:
             worker.close()
 
-    def worker(self, kind: str) -> _Worker:
+    def worker(self, kind: str) -> Worker:
         """A worker that has loaded its libraries."""
         self.prepare(kind)
         self._workers[kind].greet()
@@ -161,17 +154,7 @@ class Sandbox:
         """Starts a worker, where there is none, and lets it load its libraries while the judge does something else."""
         worker = self._workers.get(kind)
         if worker is None or not worker.alive():
-            library = self._scratch / f"library-{kind}"
-            if not library.exists():
-                link_library(library, torch=kind == "torch")
-            self._workers[kind] = _Worker(kind, library, self._scratch)
-
-    def private_folder(self) -> Path:
-        """An empty folder for one group, whose first process puts a copy of the submission in."""
-        self._count += 1
-        folder = self._scratch / f"group-{self._count}"
-        folder.mkdir(mode=0o700)
-        return folder
+            self._workers[kind] = Worker(kind, self._scratch, choose()[0])
 
     def uid(self) -> int | None:
         """A user that no process has, for one group; None where a worker keeps the judge's."""
@@ -193,147 +176,6 @@ class Sandbox:
             subject.close()
 
 
-class _Worker:
-    """One started interpreter with its control socket."""
-
-    def __init__(self, kind: str, library: Path, scratch: Path) -> None:
-        ours, theirs = socket.socketpair()
-        self._control = ours
-        home = scratch / "home"
-        home.mkdir(exist_ok=True)
-        boot = f"import sys; sys.path.insert(0, {str(library)!r}); from harness.worker import main; main({theirs.fileno()})"
-        self._process = subprocess.Popen(
-            [choose()[0], "-P", "-s", "-S", "-B", "-c", boot],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            env=_environment(home),
-            cwd=scratch,
-            pass_fds=(theirs.fileno(),),
-            start_new_session=True,
-        )
-        theirs.close()
-        preload = [
-            "numpy",
-            "numpy.random",
-            "numpy.linalg",
-            "numpy.testing",
-            "statistics",
-            "tracemalloc",
-            "harness.executor",
-        ]
-        preload += ["torch", "torch.nn.attention"] if kind == "torch" else []
-        self._control.settimeout(120)
-        self._kind, self._library = kind, library
-        self.about: dict[str, Any] = {}
-        with contextlib.suppress(wire.Closed):
-            wire.send(self._control, json.dumps({"preload": preload}).encode())
-
-    def greet(self) -> None:
-        """Waits for the worker's first word. Raises SandboxError where none comes."""
-        if self.about:
-            return
-        try:
-            self.about = json.loads(wire.receive(self._control))
-            self.readable = readable(self._library, self.about["standard"])
-        except (wire.Closed, wire.BadFrame, TimeoutError) as error:
-            heard = b""
-            self._process.kill()
-            if self._process.stderr:
-                heard = self._process.stderr.read()
-            raise SandboxError(
-                f"the {self._kind} worker did not start: {heard.decode(errors='replace')[-500:] or error}"
-            ) from None
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def alive(self) -> bool:
-        return self._process.poll() is None
-
-    def _request(self, request: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        try:
-            socket.send_fds(self._control, [b"!"], descriptors)
-            wire.send(self._control, json.dumps(request).encode())
-            return json.loads(wire.receive(self._control))  # type: ignore[no-any-return]
-        except (OSError, ValueError, wire.Closed, wire.BadFrame) as error:
-            raise SandboxError(f"the worker does not answer: {error!r}") from None
-
-    def fork(self, folder: Path, source: Path, plan: dict[str, Any], stand_ins: bool) -> tuple[int, socket.socket, int]:
-        """A child: its pid, the judge's end of its wire, and the end of the pipe that its output comes from."""
-        ours, theirs = socket.socketpair()
-        heard, spoken = os.pipe()
-        cuda = plan["device"] != "cpu"
-        request = {
-            "do": "fork",
-            "folder": str(folder),
-            "source": str(source),
-            "in_memory": "folder" in self.about["layers"],
-            "plan": {
-                **plan,
-                "read": self.readable + (driver() if cuda else []),
-                "write": [str(folder), "/dev/null", *(devices() if cuda else [])],
-            },
-            "stand_ins": stand_ins,
-        }
-        try:
-            reply = self._request(request, [theirs.fileno(), spoken])
-        finally:
-            theirs.close()
-            os.close(spoken)
-        os.set_blocking(heard, False)
-        return int(reply["pid"]), ours, heard
-
-    def end(self, pid: int, uid: int | None) -> int:
-        """Ends a group and whatever it left behind; gives its exit status."""
-        with contextlib.suppress(SandboxError, KeyError, TypeError):
-            return int(self._request({"do": "end", "pid": pid, "uid": uid}, [])["status"])
-        return 0
-
-    def leave(self) -> None:
-        """At the end of its control the worker ends what is below it, and itself."""
-        self._control.close()
-
-    def close(self) -> None:
-        """Waits until it has ended, and ends it where it does not."""
-        self.leave()
-        _has_ended(self.pid, 10.0)
-        try:
-            self._process.wait(10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        if self._process.stderr:
-            self._process.stderr.close()
-
-
-def remove(folder: Path) -> None:
-    """Removes a folder, however deep a submission has made it."""
-    with contextlib.suppress(RecursionError):
-        shutil.rmtree(folder, ignore_errors=True)
-    if folder.exists():
-        subprocess.run(["rm", "-rf", "--", str(folder)], check=False, stderr=subprocess.DEVNULL)
-
-
-def _environment(home: Path) -> dict[str, str]:
-    threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
-    passed = {
-        name: os.environ[name]
-        for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "CUDA_VISIBLE_DEVICES")
-        if name in os.environ
-    }
-    return {
-        "PATH": "/usr/bin:/bin",
-        "HOME": str(home),
-        "TMPDIR": str(home),
-        "LANG": "C.UTF-8",
-        "PYTHONHASHSEED": "0",
-        **threads,
-        **passed,
-    }
-
-
 class WorkerSubject(Asking):
     """The worker form of Subject: one child process, started at the first question and again after a limit ended it."""
 
@@ -348,7 +190,7 @@ class WorkerSubject(Asking):
         self._link: socket.socket | None = None
         self._heard = -1
         self._hearing = False
-        self._folder = Path()
+        self._worker: Worker | None = None
         self._in_memory = False
         self._enclosure: Enclosure | None = None
         self._looked = 0.0
@@ -356,7 +198,6 @@ class WorkerSubject(Asking):
         self._imported: set[str] = set()
         self._unread = bytearray()
         self.printed = ""
-        self.cpu_seconds = 0.0
 
     @property
     def backend(self) -> str:
@@ -372,9 +213,10 @@ class WorkerSubject(Asking):
             yield subject
 
     def clocks(self) -> Clocks:
-        if not self._pid:
+        if not self._pid or not self._worker:
             return Clocks(0.0)
-        return Clocks(_cpu(self._pid), _delay(self._pid) or None, _peak_memory(self._pid))
+        worker, pid = self._worker, self._pid
+        return Clocks(worker.cpu(pid), worker.delay(pid) or None, worker.peak_memory(pid))
 
     def ask(self, *calls: Call) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -414,8 +256,8 @@ class WorkerSubject(Asking):
         return outcome
 
     def _start(self) -> None:
-        worker = self._sandbox.worker(self._kind)
-        self._folder, self._uid = self._sandbox.private_folder(), self._sandbox.uid()
+        worker = self._worker = self._sandbox.worker(self._kind)
+        self._uid = self._sandbox.uid()
         limits = self._sandbox.limits
         cuda = self._device != "cpu"
         plan = {
@@ -431,7 +273,8 @@ class WorkerSubject(Asking):
             "processes": limits.processes,
             "cpu_seconds": int(limits.cpu_seconds * limits.calls * 2) + 60,
         }
-        self._pid, self._link, self._heard = worker.fork(self._folder, self._sandbox.root, plan, bool(self._stand_ins))
+        forked = worker.fork(self._sandbox.root, plan, bool(self._stand_ins))
+        self._pid, self._link, self._heard = forked.pid, forked.link, forked.heard
         memory = (limits.memory_mib + limits.folder_mib + 256) * _MIB + (_CONTEXT if cuda else 0)
         self._enclosure = Enclosure(self._pid, memory, limits.processes)  # nothing of the submission runs yet
         self._hearing, self._looked = True, time.monotonic()
@@ -442,10 +285,10 @@ class WorkerSubject(Asking):
         if self._stand_ins:
             self._send(wire.encode({k: dict(v) for k, v in self._stand_ins.items()}, self._number))
 
-    def _ready(self, worker: _Worker) -> None:
+    def _ready(self, worker: Worker) -> None:
         """The child's first word: which layers of its fence stand. Too few, and nothing of the submission is loaded."""
         try:
-            ready = answers.read(self._receive(_Watch(self._pid, Limits(cpu_seconds=60, idle_seconds=60))))
+            ready = answers.read(self._receive(_Watch(worker, self._pid, Limits(cpu_seconds=60, idle_seconds=60))))
             layers, device = ready["layers"], ready["device"]
         except (wire.Closed, wire.BadFrame, _Ended, KeyError) as error:
             with contextlib.suppress(OSError):
@@ -465,20 +308,17 @@ class WorkerSubject(Asking):
             raise
 
     def close(self) -> None:
-        if self._link is None:
+        if self._link is None or self._worker is None:
             return
-        worker = self._sandbox.worker(self._kind)
-        with contextlib.suppress(OSError):
-            self.cpu_seconds += _cpu(self._pid)
         self._link.close()
         self._link = None
         if self._pid:
-            worker.end(self._pid, self._uid)
+            self._worker.end(self._pid, self._uid)
+            self._worker.clean(self._pid)
         if self._enclosure:
             self._enclosure.remove()
         os.close(self._heard)
         self._sandbox.groups.discard(self._pid)
-        remove(self._folder)
         if self._uid is not None and not self._in_memory and "landlock" not in self._sandbox.layers:
             fencing.sweep(self._uid)
 
@@ -496,7 +336,8 @@ class WorkerSubject(Asking):
             "keep": call.keep,
             "echo": call.echo,
         }
-        watch = _Watch(self._pid, self._sandbox.limits_now())
+        assert self._worker is not None
+        watch = _Watch(self._worker, self._pid, self._sandbox.limits_now())
         our_memory_error = False
         try:
             self._send(wire.encode(request, self._number))
@@ -552,8 +393,10 @@ class WorkerSubject(Asking):
 
     def _ending(self, call: Call) -> Outcome:
         """What the closed wire means: the child's exit status says it."""
-        ended = _has_ended(self._pid)
-        status = self._sandbox.worker(self._kind).end(self._pid, self._uid)
+        assert self._worker is not None
+        ended = self._worker.has_ended(self._pid)
+        status = self._worker.end(self._pid, self._uid)
+        self._worker.clean(self._pid)
         self._sandbox.groups.discard(self._pid)
         self._pid = 0
         if not ended:
@@ -633,12 +476,13 @@ class WorkerSubject(Asking):
         if self._sandbox.time_is_up():
             raise OutOfTime
         limits = self._sandbox.limits
-        family = processes_below(self._sandbox.worker(self._kind).pid, self._sandbox.groups - {self._pid})
+        assert self._worker is not None
+        count, held = self._worker.family(sorted(self._sandbox.groups - {self._pid}))
         allowed = limits.memory_mib * _MIB + (_CONTEXT if self._device != "cpu" else 0)
-        if (len(family) > 1 or self._device != "cpu") and sum(map(_own_memory, family)) > allowed:
-            many = f" in {len(family)} processes" if len(family) > 1 else ""
+        if (count > 1 or self._device != "cpu") and held > allowed:
+            many = f" in {count} processes" if count > 1 else ""
             raise _Ended("out-of-memory", f"more than {limits.memory_mib} MiB{many}")
-        if not self._in_memory and _outgrows(self._folder, limits.folder_mib * _MIB, limits.folder_files):
+        if not self._in_memory and self._worker.outgrown(self._pid, limits.folder_mib * _MIB, limits.folder_files):
             raise _Ended("output-flood", f"more than {limits.folder_mib} MiB or {limits.folder_files} files written")
 
 
@@ -660,11 +504,11 @@ class _Watch:
 
     patience = 0.25
 
-    def __init__(self, pid: int, limits: Limits) -> None:
-        self._pid, self._limits = pid, limits
-        self._start = self._marked = self._used = _cpu(pid)
+    def __init__(self, worker: Worker, pid: int, limits: Limits) -> None:
+        self._worker, self._pid, self._limits = worker, pid, limits
+        self._start = self._marked = self._used = worker.cpu(pid)
         self._began = self._since = time.monotonic()
-        self._delayed = _delay(pid)
+        self._delayed = worker.delay(pid)
         self._judges_cpu = self._judges_wall = 0.0
         self._bytes = 0
 
@@ -679,7 +523,7 @@ class _Watch:
         yield
         self._judges_cpu += time.thread_time() - cpu
         self._judges_wall += time.monotonic() - wall
-        self._since, self._marked = time.monotonic(), _cpu(self._pid)
+        self._since, self._marked = time.monotonic(), self._worker.cpu(self._pid)
 
     def printed(self, size: int) -> None:
         self._bytes += size
@@ -687,7 +531,7 @@ class _Watch:
             raise _Ended("output-flood", f"more than {self._limits.output_mib} MiB printed in one call")
 
     def check(self) -> None:
-        self._used = max(self._used, _cpu(self._pid))
+        self._used = max(self._used, self._worker.cpu(self._pid))
         if self.used() > self._limits.cpu_seconds:
             raise _Ended("timeout", f"more than {self._limits.cpu_seconds:g} s of CPU in one call")
         now = time.monotonic()
@@ -697,82 +541,6 @@ class _Watch:
             raise _Ended("timeout", f"no progress in {self._limits.idle_seconds:g} s: the call waits for something")
         most = 4 * self._limits.idle_seconds
         if now - self._began > most:
-            working = self._used - self._start + self._judges_wall + _delay(self._pid) - self._delayed
+            working = self._used - self._start + self._judges_wall + self._worker.delay(self._pid) - self._delayed
             if now - self._began - working > most:
                 raise _Ended("timeout", f"more than {most:g} s asleep in one call")
-
-
-def _cpu(pid: int) -> float:
-    """CPU seconds of a process so far; 0 where it has gone."""
-    try:
-        return time.clock_gettime((~pid << 3) | 2)
-    except OSError:
-        return 0.0
-
-
-def _delay(pid: int) -> float:
-    """Seconds that a process could have run and was made to wait by others; 0 where the kernel does not say."""
-    try:
-        with open(f"/proc/{pid}/schedstat", "rb", buffering=0) as file:  # asked at every call
-            return int(file.read(100).split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return 0.0
-
-
-def _peak_memory(pid: int) -> int | None:
-    """Bytes that a process has had in memory at most; None where the kernel does not say."""
-    try:
-        text = Path(f"/proc/{pid}/status").read_text()
-        return int(text.partition("VmHWM:")[2].split()[0]) * 1024
-    except (OSError, IndexError, ValueError):
-        return None
-
-
-def _has_ended(pid: int, seconds: float = 1.0) -> bool:
-    """Whether a process ends by itself within a moment."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except OSError:
-        return True
-    try:
-        return bool(select.select([descriptor], [], [], seconds)[0])
-    finally:
-        os.close(descriptor)
-
-
-def processes_below(root: int, spared: set[int]) -> list[int]:
-    """Processes below `root`, without the spared ones and what is below them."""
-    found: list[int] = []
-    todo = [root]
-    while todo:
-        pid = todo.pop()
-        with contextlib.suppress(OSError):
-            children = {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()} - spared
-            found += children
-            todo += children
-    return found
-
-
-def _own_memory(pid: int) -> int:
-    """Bytes that a process has in memory and shares with no file."""
-    try:
-        fields = Path(f"/proc/{pid}/statm").read_text().split()
-        return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
-def _outgrows(folder: Path, bytes_: int, files: int) -> bool:
-    """Whether a folder holds more than that; looks no further than it must."""
-    todo = [str(folder)]
-    while todo:
-        with contextlib.suppress(OSError):
-            for entry in os.scandir(todo.pop()):
-                files -= 1
-                with contextlib.suppress(OSError):
-                    bytes_ -= entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        todo.append(entry.path)
-                if files < 0 or bytes_ < 0:
-                    return True
-    return False

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from grader.sandbox import Limits, Sandbox, SandboxError, fencing, probe
+from harness.hosting.host import Worker
 from harness.values import Callback
 
 pytestmark = pytest.mark.slow
@@ -124,15 +125,13 @@ def test_a_folder_has_a_size_and_a_number_of_files(submission):
 
 def test_without_a_folder_in_memory_what_is_written_is_watched(submission, monkeypatch):
     """The judge looks at a folder on disk from time to time, and cleans it however deep it is."""
-    import grader.sandbox.supervisor as supervisor
-
-    greet = supervisor._Worker.greet
+    greet = Worker.greet
 
     def without(self: object) -> None:
         greet(self)  # type: ignore[arg-type]
         self.about["layers"].remove("folder") if "folder" in self.about["layers"] else None  # type: ignore[attr-defined]
 
-    monkeypatch.setattr(supervisor._Worker, "greet", without)
+    monkeypatch.setattr(Worker, "greet", without)
     writes = "i = 0\nwhile True:\n    i += 1\n    open(f'{i}', 'w').close()"
     deep = "for i in range(1200):\n    os.mkdir('d'); os.chdir('d')\nreturn 1"
     assert answer(submission, writes)[0].kind == "output-flood"

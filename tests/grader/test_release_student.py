@@ -39,7 +39,9 @@ def planted(folder: Path) -> Path:
         (root / name / "__pycache__").mkdir()
         (root / name / "__pycache__" / "attention.cpython-311.pyc").write_text(CANARY)
     for name in JUDGES_OWN:
-        (root / "harness" / name).write_text(f'"""{CANARY}"""\n')
+        own = root / "harness" / name
+        for file in [own] if own.is_file() else own.glob("*.py"):
+            file.write_text(f'"""{CANARY}"""\n')
     for place in ("harness", "harness/checks", "student_template", "student_template/tests"):
         (root / place / "__pycache__").mkdir()
         (root / place / "__pycache__" / "attention.cpython-311.pyc").write_text(CANARY)
