@@ -94,12 +94,14 @@ def test_a_difference_that_does_not_come_back_is_none(monkeypatch, submission):
 
 EXPECTED = {
     "cache-unused--own-attention": ["cache-unused", None],
+    "cache-unused--patched-clock": ["cache-unused", None],
     "cache-unused--remembers": ["cache-unused", None],
     "correct--fast-forward": [None, None],
     "correct--token-by-token": [None, None],
     "speedup-faked": [None, "speedup-faked"],
     "speedup-faked--busy": [None, "speedup-faked"],
     "speedup-faked--in-forward": [None, "speedup-faked"],
+    "speedup-faked--patched-clock": [None, "speedup-faked"],
 }
 
 
