@@ -24,6 +24,7 @@ from typing import Any
 
 from grader.sandbox import answers, fencing
 from grader.sandbox.cgroup import Enclosure
+from grader.sandbox.container import Container, ContainerWorker, Image
 from grader.sandbox.guard import bounded_memory
 from grader.sandbox.interpreter import choose
 from harness import frames, wire
@@ -62,8 +63,12 @@ class OutOfTime(Exception):
 class Sandbox:
     """The workers of one submission. Use as a context manager; on leaving, every process and folder is gone."""
 
-    def __init__(self, root: Path, limits: Limits | None = None, trust: bool = False) -> None:
+    def __init__(
+        self, root: Path, limits: Limits | None = None, trust: bool = False, image: Image | None = None
+    ) -> None:
         self.root = root.resolve()
+        self.image = image  # of a container for the workers; else they run on this machine
+        self.container: Container | None = None
         self.limits = limits or Limits()
         self.trust = trust  # grade even where the machine gives no fence that holds
         self.layers: list[str] = []
@@ -79,12 +84,15 @@ class Sandbox:
         self._scratch = Path(tempfile.mkdtemp(prefix="attnlab-", dir=fencing.place()))
         self._scratch.chmod(0o711)  # a worker of another user must reach its own folder below, and list nothing
         self._users: Iterator[int] | None = None
-        self._workers: dict[str, Worker] = {}
+        self._workers: dict[str, Worker | ContainerWorker] = {}
 
     def __enter__(self) -> Sandbox:
         """Raises SandboxError where this machine gives too little to keep an untrusted submission out of the judge's files."""
         try:
-            self.require(fencing.expected())
+            if self.image:
+                self.container = Container(self.image, self.root)
+            else:
+                self.require(fencing.expected())
         except SandboxError:
             self.close()
             raise
@@ -121,6 +129,8 @@ class Sandbox:
         for worker in self._workers.values():
             worker.close()
         self._workers.clear()
+        if self.container:
+            self.container.close()
         remove(self._scratch)
 
     def forget_strikes(self) -> None:
@@ -144,7 +154,7 @@ class Sandbox:
         if worker:
             worker.close()
 
-    def worker(self, kind: str) -> Worker:
+    def worker(self, kind: str) -> Worker | ContainerWorker:
         """A worker that has loaded its libraries."""
         self.prepare(kind)
         self._workers[kind].greet()
@@ -154,11 +164,13 @@ class Sandbox:
         """Starts a worker, where there is none, and lets it load its libraries while the judge does something else."""
         worker = self._workers.get(kind)
         if worker is None or not worker.alive():
-            self._workers[kind] = Worker(kind, self._scratch, choose()[0])
+            self._workers[kind] = (
+                self.container.worker(kind) if self.container else Worker(kind, self._scratch, choose()[0])
+            )
 
     def uid(self) -> int | None:
         """A user that no process has, for one group; None where a worker keeps the judge's."""
-        if not fencing.changes_user():
+        if self.container or not fencing.changes_user():
             return None
         if self._users is None:
             self._users = itertools.cycle(fencing.free_users())
@@ -190,7 +202,7 @@ class WorkerSubject(Asking):
         self._link: socket.socket | None = None
         self._heard = -1
         self._hearing = False
-        self._worker: Worker | None = None
+        self._worker: Worker | ContainerWorker | None = None
         self._in_memory = False
         self._enclosure: Enclosure | None = None
         self._looked = 0.0
@@ -276,7 +288,8 @@ class WorkerSubject(Asking):
         forked = worker.fork(self._sandbox.root, plan, bool(self._stand_ins))
         self._pid, self._link, self._heard = forked.pid, forked.link, forked.heard
         memory = (limits.memory_mib + limits.folder_mib + 256) * _MIB + (_CONTEXT if cuda else 0)
-        self._enclosure = Enclosure(self._pid, memory, limits.processes)  # nothing of the submission runs yet
+        if not self._sandbox.container:
+            self._enclosure = Enclosure(self._pid, memory, limits.processes)  # nothing of the submission runs yet
         self._hearing, self._looked = True, time.monotonic()
         self._sandbox.groups.add(self._pid)
         self._functions, self._imported = [], set()
@@ -285,7 +298,7 @@ class WorkerSubject(Asking):
         if self._stand_ins:
             self._send(wire.encode({k: dict(v) for k, v in self._stand_ins.items()}, self._number))
 
-    def _ready(self, worker: Worker) -> None:
+    def _ready(self, worker: Worker | ContainerWorker) -> None:
         """The child's first word: which layers of its fence stand. Too few, and nothing of the submission is loaded."""
         try:
             ready = answers.read(self._receive(_Watch(worker, self._pid, Limits(cpu_seconds=60, idle_seconds=60))))
@@ -300,6 +313,7 @@ class WorkerSubject(Asking):
             self._sandbox.device = device
         self._sandbox.layers = [*layers, *(layer for layer in worker.about["layers"] if layer != "folder")]
         self._sandbox.layers += self._enclosure.layers if self._enclosure else []
+        self._sandbox.layers += ["container"] if self._sandbox.container else []
         self._sandbox.about = worker.about
         try:
             self._sandbox.require(self._sandbox.layers)
@@ -504,7 +518,7 @@ class _Watch:
 
     patience = 0.25
 
-    def __init__(self, worker: Worker, pid: int, limits: Limits) -> None:
+    def __init__(self, worker: Worker | ContainerWorker, pid: int, limits: Limits) -> None:
         self._worker, self._pid, self._limits = worker, pid, limits
         self._start = self._marked = self._used = worker.cpu(pid)
         self._began = self._since = time.monotonic()
