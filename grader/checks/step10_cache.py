@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from grader.checks.step8_cache import VOCABULARY, compare, fields_of, model_of
-from grader.checks.step10_narrow import factor, in_each_dtype
+from grader.checks.step10_narrow import in_each_dtype
 from harness.check import Fail
 from harness.checks.step8_cache import DECODE, FORWARD, KV_CACHE, PREFILL, Sizes, sizes
 from harness.expect import Asked, ask
+from harness.rounding import looseness
 from harness.subject import Call, Outcome, Subject
 from harness.values import Dtype, Handle
 from reference import narrow
@@ -31,7 +32,7 @@ def logits(dtype: str, subject: Subject, case: Sizes) -> None:
         return  # it works on NumPy's arrays: step 8 has judged it
     model, tokens = model_of(case)
     model = narrow.representable(model, dtype)
-    right, near = narrow.logits(model, tokens, dtype, factor())
+    right, near = narrow.logits(model, tokens, dtype, looseness())
     kept = subject.ask(Call("@model", (fields_of(model), dtype), keep=True))[0].value
     n = len(tokens)
 

@@ -59,10 +59,6 @@ def problems(most: int = 24) -> SearchStrategy[Problem]:
     return st.builds(Problem, sizes, sizes, widths, st.sampled_from(((), (2,))), st.booleans(), SEEDS)
 
 
-def factor() -> float:
-    return narrow.FACTOR * looseness()
-
-
 def in_each_dtype(id: str, **options: Any) -> Callable[[Callable[..., None]], None]:
     """Registers a check for every dtype: it gets the dtype's name, and its title ends with it."""
 
@@ -124,7 +120,7 @@ def attends(subject: Subject, dtype: str, Q: Array, K: Array, V: Array, mask: Ar
     asked, (output, weights) = parts(subject, SDPA, (Q, K, V), dtype, shapes, mask)
     wide = [a.astype(np.float64) for a in (Q, K, V)]
     right = attention.scaled_dot_product_attention(wide[0], wide[1], wide[2], mask)
-    bound = narrow.scaled_dot_product_attention(Q, K, V, mask, dtype, factor())
+    bound = narrow.scaled_dot_product_attention(Q, K, V, mask, dtype, looseness())
     if mask is not None and (weights[~mask] != 0).any():
         raise asked.fail(f"a hidden key gets weight {np.abs(weights[~mask]).max():.3g}", "exactly 0", got=weights)
     close(asked, "the weights", weights, right[1], bound.weights)
@@ -139,7 +135,7 @@ def softmax(dtype: str, subject: Subject, case: tuple[Problem, int]) -> None:
     x = problem.rng().uniform(-size, size, (*problem.batch, problem.n, problem.m))
     x = rounded(x, dtype)
     asked, (weights,) = parts(subject, SOFTMAX, (x,), dtype, (x.shape,), None)
-    close(asked, "the weights", weights, attention.softmax(x.astype(np.float64)), narrow.softmax(x, dtype, factor()))
+    close(asked, "the weights", weights, attention.softmax(x.astype(np.float64)), narrow.softmax(x, dtype, looseness()))
 
 
 @in_each_dtype("step10.dtype.attention", cases=problems(), examples=5, functions=SDPA, families="sdpa on tensors")
@@ -172,7 +168,7 @@ def self_attends(dtype: str, subject: Subject, case: Problem) -> None:
     asked, (output, weights) = parts(subject, SELF, (X, *W), dtype, shapes, mask)
     wide = [a.astype(np.float64) for a in (X, *W)]
     right = attention.self_attention(wide[0], wide[1], wide[2], wide[3], mask)
-    bound = narrow.self_attention(X, W[0], W[1], W[2], mask, dtype, factor())
+    bound = narrow.self_attention(X, W[0], W[1], W[2], mask, dtype, looseness())
     close(asked, "the weights", weights, right[1], bound.weights)
     close(asked, "the outputs", output, right[0], bound.output)
 
