@@ -16,6 +16,9 @@ Built-in names beside "module.function":
     @drop numbers             forgets what is kept under these numbers of handles
     @torch array, dtype       keeps a tensor of this dtype (its own where none is named), on torch's default device
     @parts handle             a handle for each item of a kept tuple, list or array (the first 8)
+    @normal shapes, dtype, seed   keeps standard-normal tensors, a handle each
+    @bench name, *args        a call's seconds and memory by this process's own account (harness.device), and its kept result
+    @ceilings dtype, mib, n   bytes a second of a copy, and operations a second of matrix products of size n
     @backend                  what kv_cache.py works with: "numpy" or "torch"
     @plan callback            an `fn` for measure_peak_memory, which asks what to do when it is called: ("take", bytes) holds and
                               touches memory, ("drop", i) frees take i
@@ -246,6 +249,22 @@ class Executor:
         began = time.perf_counter()
         result = function(*args)
         return time.perf_counter() - began, self._keep.new(result)
+
+    def _do_normal(self, shapes: list[Any], dtype: str, seed: int) -> list[Handle]:
+        from harness import device
+
+        return [self._keep.new(tensor) for tensor in device.normal(shapes, dtype, seed)]
+
+    def _do_bench(self, name: str, *args: Any) -> tuple[Any, ...]:
+        from harness import device
+
+        took, result = device.timed(self._find(name), args)
+        return took.seconds, took.wall, took.allocated, took.reserved, self._keep.new(result)
+
+    def _do_ceilings(self, dtype: str, mib: int, n: int) -> tuple[float, float]:
+        from harness import device
+
+        return device.copy_rate(mib), device.matrix_rate(dtype, n)
 
     def _do_lines(self, name: str, *args: Any) -> int:
         count = 0

@@ -64,7 +64,7 @@ class Worker:
         self._control.settimeout(120)
         self.about: dict[str, Any] = {}
         with contextlib.suppress(wire.Closed):
-            preload = [*_PRELOAD, *(["torch", "torch.nn.attention"] if kind == "torch" else [])]
+            preload = [*_PRELOAD, *(["torch", "torch.nn.attention", "harness.device"] if kind == "torch" else [])]
             wire.send(self._control, json.dumps({"preload": preload}).encode())
 
     def greet(self) -> None:
@@ -194,7 +194,7 @@ def _environment(home: Path) -> dict[str, str]:
     threads = dict.fromkeys(("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"), "1")
     passed = {
         name: os.environ[name]
-        for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "CUDA_VISIBLE_DEVICES")
+        for name in ("OPENBLAS_CORETYPE", "OPENBLAS_L2_SIZE", "CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
         if name in os.environ
     }
     return {
