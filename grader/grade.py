@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,16 +21,19 @@ import numpy as np
 import grader.checks
 import grader.families
 import harness.checks
-from grader import intake, served
+from grader import intake, pictures, served
 from grader.companion import asks_attention_alone
 from grader.diagnosis import UNRECOGNISED
 from grader.families import FAMILIES, Family
+from grader.pictures import Picture
 from grader.report import NOT_YET, TIME_UP, Judged, Report, build_report
 from grader.rubric import Rubric
 from grader.sandbox import OutOfTime, Sandbox, WorkerSubject
 from harness import check as checking
 from harness import draws
+from harness.attend import CAUSAL, SDPA, SELF, SOFTMAX
 from harness.check import CHECKS, Check, CheckResult, Fail
+from harness.checks.step8_cache import DECODE, PREFILL
 from harness.loader import Submission
 from harness.local import PUBLIC_SECRET
 from harness.rounding import loosened
@@ -78,11 +81,17 @@ def grade(
         on_step(_report(judge, rubric, secret, steps, students, done=False))  # whatever ends this, a report is there
         for part in judge.judge_all(steps):
             on_step(_report(judge, rubric, secret, steps, students, done=part))
-        return _report(judge, rubric, secret, steps, students, done=True)
+        return _report(judge, rubric, secret, steps, students, done=True, drawn=judge.pictures())
 
 
 def _report(
-    judge: _Judge, rubric: Rubric, secret: bytes, steps: set[int] | None, students: Sequence[str], done: bool
+    judge: _Judge,
+    rubric: Rubric,
+    secret: bytes,
+    steps: set[int] | None,
+    students: Sequence[str],
+    done: bool,
+    drawn: Mapping[int, tuple[Picture, ...]] | None = None,
 ) -> Report:
     judged = list(judge.judged.values())
     if not done:
@@ -100,6 +109,7 @@ def _report(
         environment=environment() | _fence(judge.sandbox),
         faults=judge.faults,
         students=students,
+        pictures=drawn,
     )
 
 
@@ -318,6 +328,33 @@ class _Judge:
                 except Exception as error:  # a search that breaks costs a name, not a point; staff are told
                     self.faults.append(f"diagnosis of {family.name}: {type(error).__name__}: {error}"[:300])
         return self.explained[key]
+
+    # -- drawing -------------------------------------------------------------------------------------------------------
+
+    def pictures(self) -> dict[int, tuple[Picture, ...]]:
+        """By step: what is shown of a failed step on public inputs, and the curves. Called when all is judged."""
+        found = pictures.curves(self.submission.root, self.judged.values())
+        for number in (1, 2, 7, 8):
+            failed = [j for j in self.judged.values() if j.check.step == number and j.result.status == "failed"]
+            shown = [j for j in failed if j.check.public or self.rubric.show_hidden_inputs]
+            if shown:
+                drawn = self._drawn(number, follow=number == 8 and any(j.followed for j in shown))
+                found[number] = (*([drawn] if drawn else []), *found.get(number, ()))
+        return found
+
+    def _drawn(self, number: int, follow: bool) -> Picture | None:
+        """A picture of a failed step; none where its functions reach limits, or where drawing itself breaks."""
+        names = (PREFILL, DECODE) if number == 8 else (SDPA, SELF, SOFTMAX, CAUSAL)
+        if any(self.sandbox.strikes[name] for name in names) or self.sandbox.time_is_up():
+            return None
+        try:
+            with self._subject("kv" if number == 8 else "numpy", follow) as subject, self.sandbox.uncounted():
+                return pictures.strip(subject) if number == 8 else pictures.rows(subject, number)
+        except (OutOfTime, Fail):
+            return None
+        except Exception as error:  # a picture that cannot be drawn costs a picture; staff are told
+            self.faults.append(f"picture of step {number}: {type(error).__name__}: {error}"[:300])
+            return None
 
 
 def _proof(explanation: Any) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,6 +23,9 @@ from harness.expect import spell_value
 from harness.loader import Finding
 from harness.local import not_written
 from harness.subject import LIMITS
+
+if TYPE_CHECKING:
+    from grader.pictures import Picture
 
 SCHEMA = 1
 NOT_YET = "not judged yet"
@@ -131,6 +134,7 @@ class StepReport:
     max_score: float
     summary: str
     checks: tuple[CheckReport, ...]
+    pictures: tuple[Picture, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -170,14 +174,16 @@ def build_report(
     environment: Mapping[str, str] | None = None,
     faults: Iterable[str] = (),
     students: Iterable[str] = (),
+    pictures: Mapping[int, tuple[Picture, ...]] | None = None,
 ) -> Report:
     """Makes the report of everything that was judged. `seed` is the secret's fingerprint, never the secret;
     `faults` are the grader's own that belong to no check; `students` are names of whose work it is: what staff have set for
-    one of them stands in place of what was found."""
+    one of them stands in place of what was found; `pictures` are drawn by step."""
     known = {j.check.id: j for j in judged}
     numbers = sorted({j.check.step for j in judged})
     overrides = rubric.overrides_of(students)
     steps = tuple(_step(n, [j for j in judged if j.check.step == n], rubric, known, overrides) for n in numbers)
+    steps = tuple(replace(s, pictures=(pictures or {}).get(s.number, ())) for s in steps)
     subtotal = sum(hundredths(c.score) for s in steps for c in s.checks) / 100
     provisional = _provisional([j for j in judged if j.check.id not in overrides], rubric, numbers)
     whole = overrides.get("")

@@ -21,7 +21,7 @@ import inspect
 import pkgutil
 import re
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -112,6 +112,7 @@ class CheckResult:
     status   "passed", "failed", "blocked" or "not-run" (the check's own fault, told in `reason`)
     notes    codes of things seen that cost nothing (a wider dtype out than in)
     told     what was measured, in plain sentences
+    curves   the same as numbers: a name ("seconds", "peak") and its value by n
     """
 
     check: Check
@@ -122,12 +123,14 @@ class CheckResult:
     notes: tuple[tuple[str, str], ...] = ()
     examples: int = 0
     told: tuple[str, ...] = ()
+    curves: tuple[tuple[str, Mapping[int, float]], ...] = ()
 
 
 STEPS: dict[int, Step] = {}
 CHECKS: dict[str, Check] = {}
 _notes: list[tuple[str, str]] = []
 _told: list[str] = []
+_curves: list[tuple[str, Mapping[int, float]]] = []
 
 
 def step(number: int, title: str, chapter: str) -> Step:
@@ -168,15 +171,17 @@ def note(code: str, text: str) -> None:
         _notes.append((code, text))
 
 
-def tell(text: str) -> None:
-    """Called by a check: what it measured, for the report to say beside it."""
+def tell(text: str, **curves: Mapping[int, float]) -> None:
+    """Called by a check: what it measured, for the report to say beside it, and to draw: `seconds={n: value}`."""
     _told.append(text)
+    _curves.extend(curves.items())
 
 
 def run(check: Check, subject: Subject, seed: int) -> CheckResult:
     """Runs one check against a subject. Its draws depend on `seed` alone."""
     _notes.clear()
     _told.clear()
+    _curves.clear()
     began = time.perf_counter()
     count = 0
     wanted = inspect.signature(check.run).parameters
@@ -206,7 +211,7 @@ def run(check: Check, subject: Subject, seed: int) -> CheckResult:
     except Exception as error:
         status, reason = "not-run", f"{type(error).__name__}: {error}"
     seconds = time.perf_counter() - began
-    return CheckResult(check, status, failure, reason, seconds, tuple(_notes), count, tuple(_told))
+    return CheckResult(check, status, failure, reason, seconds, tuple(_notes), count, tuple(_told), tuple(_curves))
 
 
 def ordered(checks: Iterable[Check]) -> list[Check]:

@@ -44,7 +44,10 @@ def attention(subject: Subject) -> None:
     if measured is None:
         return
     times = ", ".join(f"{1e3 * s:.3g} ms at {n}" for n, s in zip(measured.ns, measured.seconds, strict=True))
-    tell(f"{measured.told()} One call takes {times} (n queries and keys, d = {D}, float32).{left_out}")
+    tell(
+        f"{measured.told()} One call takes {times} (n queries and keys, d = {D}, float32).{left_out}",
+        seconds=dict(zip(measured.ns, measured.seconds, strict=True)),
+    )
     if measured.kind == MORE:
         note("cost-superquadratic", "Attention's CPU time grows clearly faster than n²: four times a doubling is n².")
 

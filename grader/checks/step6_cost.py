@@ -48,7 +48,8 @@ def peak(subject: Subject) -> None:
             return
         found[n] = taken
     if found:
-        tell(told({n: taken.bytes for n, taken in found.items()}) + left_out)
+        peaks = {n: taken.bytes for n, taken in found.items()}
+        tell(told(peaks) + left_out, peak=peaks)
 
 
 def told(peaks: dict[int, int]) -> str:

@@ -5,14 +5,17 @@ It is a student's page: checks that are not visible to students, and what is for
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
 
 import jinja2
+from markupsafe import Markup
 
+from grader.pictures import OFF, Picture
 from grader.render.files import write_atomically
+from grader.render.plot import plot
 from grader.report import UNRECOGNISED, CheckReport, Report, StepReport, Table
 
 
@@ -22,12 +25,14 @@ def to_html(report: Report) -> str:
         autoescape=True, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters |= {"points": points, "share": share, "tints": tints, "sentence": sentence}
+    environment.filters |= {"heat": heat, "plot": plot, "kind": kind, "off": off, "total": total}
     environment.globals |= {
         "shown": shown,
         "hidden": hidden,
         "told_once": told_once,
         "is_told": is_told,
         "says_more": says_more,
+        "palette": palette,
     }
     return environment.from_string(text).render(report=report)
 
@@ -101,6 +106,70 @@ def tints(table: Table) -> Iterator[list[tuple[str, str, str]]]:
             else:
                 cells.append((cell, "minus" if n < 0 else "plus", f"{abs(n) / most if most else 0:.2f}"))
         yield cells
+
+
+def kind(picture: Picture) -> str:
+    """Which macro draws it: "rows", "strip" or "plot"."""
+    return type(picture).__name__.lower()
+
+
+def heat(
+    table: Sequence[Sequence[float | None]], right: Sequence[Sequence[float | None]]
+) -> Iterator[list[tuple[str, str]]]:
+    """Rows of (text, classes) for a heat map: ten depths, and `off` for a weight that is not the right one."""
+    for row, wanted in zip(table, right, strict=True):
+        cells = []
+        for value, w in zip(row, wanted, strict=True):
+            wrong = value is None or w is None or abs(value - w) >= OFF
+            depth = 0 if value is None else round(10 * min(max(value, 0.0), 1.0))
+            text = "none" if value is None else _weight(value)
+            cells.append((text, f"h{depth}" + " off" * wrong))
+        yield cells
+
+
+_PALETTES = {"": ((244, 246, 250), (17, 72, 150)), "dark": ((38, 45, 55), (140, 186, 255))}
+
+
+def palette() -> Markup:
+    """The style of a heat map's ten depths, on a light page and on a dark one, each with the ink that reads best on it."""
+    rules = []
+    for scheme, (pale, deep) in _PALETTES.items():
+        lines = []
+        for depth in range(11):
+            shade = tuple(round(p + (d - p) * depth / 10) for p, d in zip(pale, deep, strict=True))
+            ink = max((255, 255, 255), (0, 0, 0), key=lambda ink: _contrast(ink, shade))
+            lines.append(f".heat .h{depth} {{ background: rgb{shade}; color: rgb{ink}; }}".replace(",", ""))
+        text = " ".join(lines)
+        rules.append(f"@media (prefers-color-scheme: {scheme}) {{ {text} }}" if scheme else text)
+    return Markup("\n".join(rules))
+
+
+def _contrast(one: tuple[int, ...], other: tuple[int, ...]) -> float:
+    """WCAG's contrast of two colours, 1 to 21."""
+    bright = [_luminance(colour) for colour in (one, other)]
+    return (max(bright) + 0.05) / (min(bright) + 0.05)
+
+
+def _luminance(colour: tuple[int, ...]) -> float:
+    linear = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in colour]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def _weight(value: float) -> str:
+    """Three decimals without the zero in front; what has no room is written short."""
+    if value in (0.0, 1.0):
+        return f"{value:.0f}"
+    return f"{value:.3f}".replace("0.", ".", 1) if abs(value) < 10 else f"{value:.0e}"
+
+
+def total(row: Sequence[float | None]) -> str:
+    """What a row sums to, where every entry is a number."""
+    return f"{sum(v for v in row if v is not None):.2f}" if None not in row else "none"
+
+
+def off(distance: float | None) -> str:
+    """How far a token's logits are off, short enough for its cell."""
+    return "none" if distance is None else "0" if distance < 1e-3 else f"{distance:.2g}"
 
 
 def _number(cell: str) -> float | None:

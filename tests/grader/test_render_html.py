@@ -1,8 +1,11 @@
 """The page stands on its own, holds what a student may see, and escapes everything."""
 
+import re
 from html.parser import HTMLParser
 
-from grader.render.html import to_html, write_html
+from grader.pictures import Rows, Strip, Token, time_plot
+from grader.render.html import _contrast, palette, to_html, write_html
+from grader.render.plot import _decades, _powers_of_two, _round_numbers, _spelled
 from harness.check import Fail
 from harness.loader import Finding
 from tests.grader.lab_of_two import (
@@ -158,3 +161,81 @@ def test_a_stub_says_what_to_write_and_shows_no_exception(tmp_path):
 def test_page_is_written_in_one_step(tmp_path):
     write_html(report_of(tmp_path), tmp_path / "report.html")
     assert (tmp_path / "report.html").read_text(encoding="utf-8") == to_html(report_of(tmp_path))
+
+
+ROWS_PICTURE = Rows(
+    "Attention's weights",
+    "Two queries.",
+    ("q0", "q1"),
+    ("k0", "k1"),
+    ((0.9, None), (0.5, 0.5)),
+    ((0.25, 0.75), (0.5, 0.5)),
+)
+STRIP_PICTURE = Strip(
+    "The cache's first wrong token",
+    "Token 2 of 2.",
+    (Token(5, "prefill", 0.0, False), Token(9, "decode", None, True)),
+    1,
+)
+
+
+def with_pictures(tmp_path, status="failed"):
+    wrong = failed(ROWS, wrong_rows(), ("softmax-wrong-axis", ""), shown=wrong_rows())
+    curve = time_plot("Your report: time of one call", [64, 128, 256], [1e-4, 4e-4, 16e-4])
+    drawn = {1: (ROWS_PICTURE, STRIP_PICTURE, curve), 2: (curve,)}
+    return report_of(tmp_path, *([wrong] if status == "failed" else []), pictures=drawn)
+
+
+def test_weights_stand_beside_the_right_ones(tmp_path):
+    """A heat map names its rows and columns, marks what is off, and says what a row sums to."""
+    page = Page(to_html(with_pictures(tmp_path)))
+    assert page.open == []
+    cells = [a["class"] for a in page.named("td") if "class" in a and a["class"].startswith("h")]
+    assert cells == ["h9 off", "h0 off", "h5", "h5", "h2", "h8", "h5", "h5"]
+    assert {a["scope"] for a in page.named("th")} == {"row", "col"}
+    for text in ("yours", "right", ".900", "none", "1.00"):
+        assert text in page.text
+
+
+def test_the_first_wrong_token_stands_out(tmp_path):
+    page = Page(to_html(with_pictures(tmp_path)))
+    assert [a["class"] for a in page.named("li") if a.get("class", "").startswith(("prefill", "decode"))] == [
+        "prefill",
+        "decode wrong first",
+    ]
+
+
+def test_a_plot_says_in_words_what_it_shows(tmp_path):
+    """Each plot is an image with a label, and no two parts of the page share an id."""
+    page = Page(to_html(with_pictures(tmp_path)))
+    labels = [a["aria-label"] for a in page.named("svg") if a.get("role") == "img"]
+    assert labels == ["Your report: time of one call. The fit is n to the 2.00 (95% interval 2.00 to 2.00)."] * 2
+    ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
+    assert len(ids) == len(set(ids))
+
+
+def test_a_step_that_passed_shows_curves_alone(tmp_path):
+    """Rows and tokens explain a failure; where none is shown they are left out."""
+    page = Page(to_html(with_pictures(tmp_path, status="passed")))
+    assert "The cache's first wrong token" not in page.text
+    assert page.text.count("Your report: time of one call") == 2
+
+
+def test_every_depth_of_a_heat_map_can_be_read():
+    """The ink on each shade has a contrast of 4.5 or more, on a light page and on a dark one."""
+    pairs = re.findall(r"background: rgb\((\d+) (\d+) (\d+)\); color: rgb\((\d+) (\d+) (\d+)\)", palette())
+    assert len(pairs) == 22
+    for pair in pairs:
+        numbers = [int(n) for n in pair]
+        assert _contrast(numbers[:3], numbers[3:]) >= 4.5
+
+
+def test_axes_have_a_few_round_ticks():
+    """Decades in y, powers of two in x, and in units that keep them short."""
+    assert _decades(2e-4, 2.0) == [1e-3, 1e-2, 1e-1, 1.0]
+    assert _decades(2.1, 2.9) == []
+    assert [_spelled(v, "s") for v in (1e-3, 0.1, 1.0)] == ["1 ms", "100 ms", "1 s"]
+    assert [_spelled(v, "B") for v in (1e6, 1e10)] == ["1 MB", "10 GB"]
+    assert _powers_of_two(128, 4096) == [128, 256, 512, 1024, 2048, 4096]
+    assert len(_powers_of_two(1, 2**30)) <= 6
+    assert _round_numbers(1, 512) == [100, 200, 300, 400, 500]
