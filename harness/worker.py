@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import executor, fence, frames, values, wire
+from harness import device, executor, fence, frames, values, wire
 from harness.subject import Call, Outcome
 from harness.values import Callback, Proxy
 
@@ -49,6 +49,7 @@ def main(descriptor: int) -> None:
         importlib.import_module(module)
     if "torch" in hello["preload"]:
         sys.modules["torch"].set_num_threads(1)
+        device.kept()
     fence.compile_filters()
     gc.collect()
     gc.freeze()  # children share these pages; a collection there would copy them
@@ -221,26 +222,26 @@ def _child(request: dict[str, Any], parent: int, wire_descriptor: int, output_de
     os.chdir(root)
     plan["read"].append(f"/proc/{os.getpid()}")
     layers = [*(["folder"] if in_memory else []), *fence.raise_fence(plan, parent)]
-    device = use_device(plan["device"], plan["device_memory"])
-    wire.send(link, wire.encode({"is": "ready", "layers": layers, "device": device}))
+    gpu = use_device(plan["device"], plan["device_memory"])
+    wire.send(link, wire.encode({"is": "ready", "layers": layers, "device": gpu}))
     _serve(link, root, request["stand_ins"])
 
 
-def use_device(device: str, memory: int) -> str:
-    """Makes torch's tensors lie on this device from now on, at most `memory` bytes of them. Gives its name.
+def use_device(name: str, memory: int) -> str:
+    """Makes torch's tensors lie on this device from now on, at most `memory` bytes of them. Gives its model.
 
     CUDA begins here, after the fork and behind the fence: no other group shares its context, or the fault that breaks it.
     """
-    if device == "cpu":
+    if name == "cpu":
         return ""
     import torch
 
-    torch.set_default_device(device)
-    total = torch.cuda.get_device_properties(device).total_memory
+    torch.set_default_device(name)
+    total = torch.cuda.get_device_properties(name).total_memory
     torch.cuda.set_per_process_memory_fraction(min(1.0, memory / total))
     torch.zeros(1)
     torch.cuda.synchronize()
-    return str(torch.cuda.get_device_name(device))
+    return str(torch.cuda.get_device_name(name))
 
 
 def furnish(folder: Path, source: Path, uid: int | None) -> tuple[Path, Path]:

@@ -64,7 +64,7 @@ class Worker:
         self._control.settimeout(120)
         self.about: dict[str, Any] = {}
         with contextlib.suppress(wire.Closed):
-            preload = [*_PRELOAD, *(["torch", "torch.nn.attention", "harness.device"] if kind == "torch" else [])]
+            preload = [*_PRELOAD, *(["torch", "torch.nn.attention"] if kind == "torch" else [])]
             wire.send(self._control, json.dumps({"preload": preload}).encode())
 
     def greet(self) -> None:
