@@ -75,7 +75,7 @@ def grade(
     graded, SandboxError where the machine gives too little for work that is not trusted.
     """
     began = time.monotonic()
-    with intake.staged(path) as submission, Sandbox(submission.root, rubric.limits, trust) as sandbox:
+    with intake.staged(path, rubric.adapters) as submission, Sandbox(submission.root, rubric.limits, trust) as sandbox:
         sandbox.deadline = None if time_limit is None else began + SHARE * time_limit
         judge = _Judge(submission, sandbox, rubric, secret, measure, device)
         on_step(_report(judge, rubric, secret, steps, students, done=False))  # whatever ends this, a report is there

@@ -19,12 +19,12 @@ import stat
 import tarfile
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
-from harness import contract, loader
+from harness import adapters, contract, loader
 from harness.loader import Finding, Submission
 
 MAX_FILES = 500
@@ -58,8 +58,11 @@ class _Entry:
 
 
 @contextlib.contextmanager
-def staged(path: Path) -> Iterator[Submission]:
-    """A clean copy of the submission in a folder of its own, with its findings; gone afterwards. Raises IntakeError."""
+def staged(path: Path, names: Mapping[str, Mapping[str, str]] | None = None) -> Iterator[Submission]:
+    """A clean copy of the submission in a folder of its own, with its findings; gone afterwards. Raises IntakeError.
+
+    `names` are a course's own for functions of the lab, by file: they lie beside the submission's adapters.toml.
+    """
     with tempfile.TemporaryDirectory(prefix="attnlab-submission-") as scratch:
         folder = Path(scratch, "submission")
         folder.mkdir()
@@ -78,6 +81,8 @@ def staged(path: Path) -> Iterator[Submission]:
             shutil.rmtree(given)
         # given and not edited: the judge's own copy is the one that counts
         given.write_bytes(importlib.resources.files("harness.given").joinpath("model.py").read_bytes())
+        if names:
+            (root / adapters.COURSE_FILE).write_text(adapters.spell(names), encoding="utf-8")
         found = loader.inspect(root)
         yield replace(found, findings=(*findings, *found.findings))
 

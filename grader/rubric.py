@@ -24,6 +24,7 @@ import harness.checks
 from grader.sandbox import Limits
 from grader.score import split
 from harness import check as checking
+from harness import contract
 from harness.check import Check
 from harness.messages import MESSAGES, Message
 
@@ -117,6 +118,7 @@ class Rubric:
     submissions: Submissions = Submissions()
     waived: Mapping[str, str] = field(default_factory=dict)
     overrides: tuple[Override, ...] = ()
+    adapters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def rule(self, check_id: str) -> Rule:
         return self.rules.get(check_id, Rule())
@@ -290,6 +292,10 @@ def _meaning(page: _Page, checks: Mapping[str, Check]) -> None:
         _known(page, ("messages", code), code, "code", MESSAGES)
     for name in value.get("waived", {}):
         _known(page, ("waived", name), name, "check", checks)
+    for module, table in value.get("adapters", {}).items():
+        for name in table:
+            of = contract.functions_of(module if module in contract.MODULES else "attention")
+            _known(page, ("adapters", module, name), name, "function", [f.name for f in of])
     _earnable(page, checks)
     _no_circle(page, checks)
     _settable(page, checks)
@@ -399,6 +405,7 @@ def _rubric(value: dict[str, Any], fingerprint: str, checks: Mapping[str, Check]
         manual=tuple(Manual(**item) for item in value.get("manual", [])),
         fingerprint=fingerprint,
         submissions=_submissions(value.get("submissions", {})),
+        adapters=value.get("adapters", {}),
         waived=value.get("waived", {}),
         overrides=tuple(Override(**item) for item in value.get("overrides", [])),
     )

@@ -40,7 +40,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import contract, loader, values
+from harness import adapters, contract, loader, values
 from harness.subject import Call, Frame, Outcome
 from harness.values import Array, Blank, Callback, Dtype, Handle, Keep, Laid, Opaque, Proxy
 
@@ -86,6 +86,7 @@ class Executor:
         self._own: dict[str, ModuleType] = {}
         self._problems: dict[str, loader.ImportProblem] = {}
         self._bound: set[tuple[str, int]] = set()
+        self._adapted = adapters.read(root).names
         # Python's own modules and the libraries stay what they are; a helper harness.py, say, is the submission's own.
         helpers = {path.stem for path in root.glob("*.py")} | {path.name for path in root.iterdir() if path.is_dir()}
         given = {*contract.MODULES, *contract.OPTIONAL_MODULES, "model"}
@@ -170,8 +171,9 @@ class Executor:
         module_name, _, attribute = name.partition(".")
         module = self.module(module_name)
         function = contract.FUNCTIONS.get(name)
+        attribute = self._adapted.get(name, attribute)
         found: Any = getattr(module, attribute, None)
-        shown = function.signature if function else attribute
+        shown = function.signature if function and name not in self._adapted else attribute
         if found is None:
             raise Missing("name-missing", f"{module_name}.py has no {shown}.")
         if not callable(found):
@@ -368,6 +370,8 @@ class Executor:
                 setattr(
                     module, attribute, type(attribute, (), {"__new__": lambda cls, *a, _make=make, **k: _make(*a, **k)})
                 )
+            if f"{name}.{attribute}" in self._adapted:  # the submission's other files call it by its own name
+                setattr(module, self._adapted[f"{name}.{attribute}"], getattr(module, attribute))
         return module
 
     def _raised(self, error: BaseException) -> Outcome:

@@ -11,12 +11,12 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from harness import contract
+from harness import adapters, contract
 
 _JUNK_FOLDERS = {
     "__MACOSX",
@@ -31,6 +31,9 @@ _JUNK_FOLDERS = {
 }
 _JUNK_PREFIXES = ("._", ".DS_Store", "~$", ".#")
 _JUNK_SUFFIXES = ("~", ".swp", ".swo", ".orig", ".rej")
+
+
+NAME_MAPPED, ADAPTERS_UNUSABLE = "name-mapped", "adapters-unusable"
 
 
 @dataclass(frozen=True)
@@ -96,13 +99,14 @@ def inspect(folder: Path) -> Submission:
     """Looks at a folder: its root, its files, and the findings about each module's text."""
     root = find_root(folder)
     files = tuple(walk(root))
-    findings: list[Finding] = []
+    adapted = adapters.read(root)
+    findings = [Finding(ADAPTERS_UNUSABLE, adapters.FILE, text) for text in adapted.problems]
     for module in (*contract.MODULES, *(m for m in contract.OPTIONAL_MODULES if f"{m}.py" in files)):
-        findings += _look(root, module, files)
+        findings += _look(root, module, files, adapted.names)
     return Submission(root, files, tuple(findings))
 
 
-def _look(root: Path, module: str, files: tuple[str, ...]) -> Iterator[Finding]:
+def _look(root: Path, module: str, files: tuple[str, ...], adapted: Mapping[str, str]) -> Iterator[Finding]:
     file = f"{module}.py"
     if file not in files:
         near = difflib.get_close_matches(
@@ -130,7 +134,14 @@ def _look(root: Path, module: str, files: tuple[str, ...]) -> Iterator[Finding]:
     offered = set(_names(tree))
     open_ended = any(isinstance(n, ast.ImportFrom) and any(a.name == "*" for a in n.names) for n in tree.body)
     for function in contract.functions_of(module):
-        if function.name not in offered and not open_ended and "__getattr__" not in offered:
+        other = adapted.get(function.full_name)
+        if other is not None and (other in offered or open_ended or "__getattr__" in offered):
+            text = f"{file}: {other} stands for {function.name}, as {adapters.FILE} says."
+            yield Finding(NAME_MAPPED, adapters.FILE, text, nearest=other)
+        elif other is not None:
+            text = f"{file} has no {other}, which {adapters.FILE} names for {function.signature}."
+            yield Finding("name-missing", function.full_name, text)
+        elif function.name not in offered and not open_ended and "__getattr__" not in offered:
             near = difflib.get_close_matches(function.name, sorted(offered), 1, 0.6)
             hint = f"; {near[0]} is there, and looks like it" if near else ""
             text = f"{file} has no {function.signature}{hint}."

@@ -832,6 +832,18 @@ _SUBMISSION = {
         "print in loops.",
         "7.9",
     ),
+    "name-mapped": Message(
+        "Another name",
+        "A function of the lab has another name here, and adapters.toml says which.",
+        "Nothing is wrong with it: the function is judged by the name that you gave it.",
+        "7.9",
+    ),
+    "adapters-unusable": Message(
+        "A line of adapters.toml that cannot be used",
+        "adapters.toml holds something that maps no function of the lab.",
+        "The line that is named: a table for the file, [attention], and below it the lab's name = your own.",
+        "7.9",
+    ),
     "blocked-by": Message(
         "Not judged yet",
         "An earlier check that this one stands on did not pass.",

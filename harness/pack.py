@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import contract, loader
+from harness import adapters, contract, loader
 from harness.course import Limits
 from harness.loader import Submission
 
@@ -45,7 +45,7 @@ def choose(folder: Path) -> Packed:
     total = 0
     for name in _candidates(submission):
         size = (submission.root / name).stat().st_size
-        if not (name.endswith(".py") or name == "adapters.toml" or name.startswith("report/")):
+        if not (name.endswith(".py") or name == adapters.FILE or name.startswith("report/")):
             left_out.append(f"{name}: it is no Python file, and not in report/")
         elif size > MAX_FILE:
             left_out.append(f"{name}: it is larger than {MAX_FILE >> 20} MiB")
@@ -91,7 +91,7 @@ def _candidates(submission: Submission) -> Iterator[str]:
 
 
 def _missing(submission: Submission) -> Iterator[str]:
-    yield from (finding.text for finding in submission.findings)
+    yield from (finding.text for finding in submission.findings if finding.code != loader.NAME_MAPPED)
     if contract.GIVEN not in submission.files:
         yield f"{contract.GIVEN} is missing: take it from the lab's zip again."
     for module in contract.MODULES:

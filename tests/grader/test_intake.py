@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from grader import intake
+from tests.conftest import BASE
 
 
 def files(path: Path) -> tuple[set[str], list[str]]:
@@ -291,3 +292,11 @@ def _archives(folder: Path) -> dict[str, bytes]:
                 archive.add(small, "lab")
             _MADE[f"tar{mode}"] = (folder / "whole.tar").read_bytes()
     return _MADE
+
+
+def test_a_courses_names_lie_beside_the_submission(submission):
+    """What a rubric maps for all holds in the staged copy, and nothing is written where the submission came from."""
+    folder = submission(attention=(BASE / "attention.py").read_text().replace("softmax(", "my_softmax("))
+    with intake.staged(folder, {"attention": {"softmax": "my_softmax"}}) as found:
+        assert [f.code for f in found.findings] == ["name-mapped"]
+    assert not (folder / "adapters.course.toml").exists()

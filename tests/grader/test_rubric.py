@@ -175,3 +175,17 @@ def test_a_missing_file_and_a_folder_are_refused(tmp_path):
 
 def test_schema_is_the_one_that_editors_are_pointed_at():
     assert json.dumps(schema()["properties"]["schema"]["const"]) == "1"
+
+
+def test_names_of_functions_are_mapped_for_a_course(tmp_path):
+    """A rubric's adapters map the lab's functions; one that the lab has not is told with its line."""
+    file = tmp_path / "rubric.yaml"
+    text = "schema: 1\ntitle: A lab\npoints:\n  step1: 1\nadapters:\n  attention:\n    softmax: my_softmax\n"
+    file.write_text(text)
+    assert load_rubric(file).adapters == {"attention": {"softmax": "my_softmax"}}
+    file.write_text(text.replace("softmax: my", "sofmax: my"))
+    with pytest.raises(RubricError, match=r"line 7: sofmax is no function of this lab\. Mend: write softmax"):
+        load_rubric(file)
+    file.write_text(text.replace("my_softmax", "my softmax"))
+    with pytest.raises(RubricError, match=r"line 7: .*write the name of a function"):
+        load_rubric(file)
