@@ -1,4 +1,5 @@
-"""The image built from the Dockerfile grades: as root, in a default container, without a network."""
+"""The images built from the Dockerfile: they grade as root in a default container without a network, Gradescope's as that platform
+runs it, and the worker's holds nothing of what is right."""
 
 from __future__ import annotations
 
@@ -19,17 +20,22 @@ def engine() -> bool:
     return bool(shutil.which("docker")) and subprocess.run(["docker", "info"], capture_output=True).returncode == 0
 
 
-@pytest.fixture(scope="module")
-def image() -> str:
+def built(target: str, *more: str) -> str:
+    """An image of a target of the Dockerfile, by its name."""
     if not engine():
         pytest.skip("no Docker engine answers: start one, or set DOCKER_HOST")
     extra = shlex.split(os.environ.get("DOCKER_BUILD_ARGS", ""))
     network = ["--network=host"] if extra else []
-    build = subprocess.run(
-        ["docker", "build", *network, *extra, "-t", "attnlab-test", "."], cwd=ROOT, capture_output=True, text=True
-    )
+    name = f"attnlab-test-{target}"
+    command = ["docker", "build", *network, *extra, *more, "--target", target, "-t", name, "."]
+    build = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert build.returncode == 0, build.stderr[-2000:]
-    return "attnlab-test"
+    return name
+
+
+@pytest.fixture(scope="module")
+def image() -> str:
+    return built("grader")
 
 
 def run(image: str, *arguments: str, mounts: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
@@ -52,3 +58,61 @@ def test_the_image_says_what_it_gives(image):
     """Another user, Landlock or seccomp: enough for work that is not trusted."""
     done = run(image, "doctor")
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_images_are_small_enough_to_be_handed_around(image):
+    """Less than 1.6 GB, PyTorch's CPU build included."""
+    for name in (image, built("gradescope"), built("worker-cpu")):
+        asked = subprocess.run(["docker", "image", "inspect", "-f", "{{.Size}}", name], capture_output=True, text=True)
+        assert int(asked.stdout) < 1.6e9, name
+
+
+@pytest.mark.parametrize("target", ["worker-cpu", "worker-gpu"])
+def test_a_workers_image_holds_no_reference_and_no_grader(target):
+    look = (
+        "import importlib.util as u, pathlib, harness, torch; assert not any(map(u.find_spec, ('reference', 'grader', 'rubrics')));"
+        "print(*[p for r in ('/opt', '/autograder', '/work') for p in pathlib.Path(r).rglob('*') if p.name in ('reference', 'grader', 'rubrics', 'lab.yaml')])"
+    )
+    command = ["docker", "run", "--rm", "--network", "none", "--entrypoint", "python", built(target), "-P", "-c", look]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stderr
+
+
+def test_gradescopes_image_is_rehearsed_as_the_platform_runs_it(tmp_path):
+    """768 MB, half a CPU: the base in full, the template with nothing, a fault by its name with the host's score."""
+    from click.testing import CliRunner
+
+    from grader.course.cli import rehearse_command
+
+    cases = {
+        "base": ("examples/base", ""),
+        "fault": ("examples/one_mistake", "codes = ['softmax-wrong-axis']\nsteps = [1]\nscore = 76.31\n"),
+    }
+    cases["template"] = ("student_template", "score = 0\nsteps = [1]\n")
+    for name, (source, page) in cases.items():
+        shutil.copytree(ROOT / source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        if page:
+            (tmp_path / name / "case.toml").write_text(page)
+    done = CliRunner().invoke(rehearse_command, [built("gradescope"), str(tmp_path), "--time-limit", "240"])
+    assert (done.exit_code, done.output.count("✓")) == (0, 3), done.output
+
+
+def test_a_python_is_brought_along_where_an_image_has_none(image):
+    """A base without any Python gets an environment with one that the grader runs on."""
+    script = ROOT / "grader" / "release" / "image" / "python.sh"
+    shell = "/python.sh /opt/attnlab >/dev/null 2>&1; /opt/attnlab/bin/python -c 'import sys; print(sys.version_info[:2] >= (3, 11))'"
+    command = [
+        "docker",
+        "run",
+        "--rm",
+        "--network",
+        "host",
+        "-v",
+        f"{script}:/python.sh:ro",
+        "debian:bookworm-slim",
+        "bash",
+        "-c",
+        shell,
+    ]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.stdout.strip() == "True", done.stderr
