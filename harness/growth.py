@@ -1,7 +1,8 @@
 """How a cost grows with n: its exponent on log-log axes with an interval, and whether the range shows what kind it is.
 
-Fixed costs bend the line down at small n, and memory that falls out of a cache bends it up at large n. So a kind is named
-only where the slopes between neighbouring lengths agree on it, and none where they do not.
+Fixed costs bend the line down at small n, and memory that falls out of a cache bends it up at large n; a busy machine moves
+any point. So a kind is named only where the slopes between neighbouring lengths agree on it as far as they are to be believed,
+and none where they do not.
 """
 
 from __future__ import annotations
@@ -18,7 +19,10 @@ LINEAR, QUADRATIC, MORE = "at most linear", "quadratic", "more than quadratic"
 
 @dataclass(frozen=True)
 class Growth:
-    """`exponent` is the least-squares slope of log seconds on log n, within `low` to `high`; `slopes` the local ones."""
+    """`exponent` is the least-squares slope of log seconds on log n, within `low` to `high`; `slopes` the local ones.
+
+    `doubts` say of each slope by how much it may be off, as far as measuring again has shown it.
+    """
 
     ns: tuple[int, ...]
     seconds: tuple[float, ...]
@@ -26,19 +30,22 @@ class Growth:
     low: float
     high: float
     slopes: tuple[float, ...]
+    doubts: tuple[float, ...] = ()
 
     @property
     def kind(self) -> str | None:
         """LINEAR, QUADRATIC or MORE, by the longest lengths; None where fixed costs or memory hide it."""
         if len(self.slopes) < 3:
             return None
-        last = self.slopes[-3:]
-        if min(last) >= 0.75 and max(last) <= 1.35 and last[-1] - last[0] < 0.4:
+        last, off = self.slopes[-3:], (self.doubts or (0.0,) * len(self.slopes))[-3:]
+        least = [slope - doubt for slope, doubt in zip(last, off, strict=True)]
+        most = [slope + doubt for slope, doubt in zip(last, off, strict=True)]
+        if min(last) >= 0.75 and max(last) <= 1.35 and max(most) <= 1.6 and last[-1] - last[0] < 0.4:
             return LINEAR  # a constant with n² under it rises faster, from one doubling to the next
-        if min(last) >= 2.0 and min(last[-2:]) >= 2.5 and sum(last) / 3 >= 2.75:
+        if min(least) >= 2.1 and min(last[-2:]) >= 2.5 and sum(last) / 3 >= 2.75:
             return MORE  # memory that runs out of one cache after another is not as steep for as long
-        if all(1.7 <= slope <= 2.5 for slope in last[-2:]) and last[-1] - last[-2] < 0.4:
-            return QUADRATIC
+        if all(1.7 <= slope <= 2.5 for slope in last[-2:]) and last[-1] - last[-2] < 0.4 and last[-1] - last[0] < 0.8:
+            return QUADRATIC if min(least[-2:]) >= 1.4 and max(most[-2:]) <= 2.75 else None
         return None
 
     def told(self) -> str:
@@ -61,8 +68,11 @@ class Growth:
         return text
 
 
-def growth(ns: Sequence[int], seconds: Sequence[float]) -> Growth:
-    """The growth of at least three positive times."""
+def growth(ns: Sequence[int], seconds: Sequence[float], spreads: Sequence[float] = ()) -> Growth:
+    """The growth of at least three positive times.
+
+    `spreads` may say for each by what factor, 1 or more, it came out longer when it was measured again.
+    """
     x, y = ([math.log(value) for value in values] for values in (ns, seconds))
     mean_x, mean_y = sum(x) / len(x), sum(y) / len(y)
     spread = sum((a - mean_x) ** 2 for a in x)
@@ -71,4 +81,6 @@ def growth(ns: Sequence[int], seconds: Sequence[float]) -> Growth:
     free = len(x) - 2
     half = _T[min(free, len(_T)) - 1] * math.sqrt(off / free / spread)
     slopes = tuple((b[1] - a[1]) / (b[0] - a[0]) for a, b in pairwise(zip(x, y, strict=True)))
-    return Growth(tuple(ns), tuple(seconds), exponent, exponent - half, exponent + half, slopes)
+    wide = [math.log(factor) for factor in spreads]
+    doubts = tuple(sum(w) / (b - a) for w, (a, b) in zip(pairwise(wide), pairwise(x), strict=True)) if wide else ()
+    return Growth(tuple(ns), tuple(seconds), exponent, exponent - half, exponent + half, slopes, doubts)

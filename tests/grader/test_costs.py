@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from grader.checks import step5_cost, step8_cost  # noqa: F401
@@ -11,7 +13,11 @@ from grader.grade import grade
 from grader.measure import memory
 from grader.rubric import load_rubric
 from grader.sandbox import Sandbox
+from harness.attend import SDPA
 from harness.check import CHECKS, run
+from harness.growth import LINEAR, MORE, QUADRATIC
+from harness.subject import Call, Clocks, Outcome
+from harness.values import Handle
 
 FIXTURES = Path(__file__).parents[1] / "submissions" / "cost"
 COSTS = ("step5.cost.attention", "step8.cost.append")
@@ -46,9 +52,14 @@ def test_every_submission_of_this_kind_is_expected():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", EXPECTED)
 def test_a_cost_is_noted_and_nothing_else(name, submission):
-    """Of attention, and of the cache's append."""
+    """Of attention, and of the cache's append. On a machine too busy to tell, a cost is left open, and another is never named."""
     root = laid(submission, name)
-    assert tuple(notes_of(root, id) for id in COSTS) == EXPECTED[name]
+    for _ in range(3):
+        found = tuple(notes_of(root, id) for id in COSTS)
+        assert all(set(some) <= set(all_) for some, all_ in zip(found, EXPECTED[name], strict=True))
+        if found == EXPECTED[name]:
+            return
+    pytest.fail(f"noted {found}")
 
 
 @pytest.mark.slow
@@ -71,6 +82,51 @@ def test_attention_that_does_not_work_costs_nothing_here(submission):
     with Sandbox(root) as sandbox, sandbox.group("numpy") as subject:
         result = run(CHECKS["step5.cost.attention"], subject, 1)
     assert (result.status, result.notes, result.told) == ("passed", (), ())
+
+
+class Simulated:
+    """A process in which attention on n queries takes cost(n) of its clock, a little more or less, and anything else next to nothing."""
+
+    def __init__(self, cost, rng):
+        self.cost, self.rng, self.cpu = cost, rng, 0.0
+
+    def clocks(self):
+        return Clocks(self.cpu)
+
+    def ask(self, *calls):
+        outcomes = []
+        for call in calls:
+            self.cpu += 1e-5
+            value = None
+            if call.name == "@random":
+                value = [Handle(i, "array", tuple(shape)) for i, shape in enumerate(call.args[0])]
+            elif call.name == SDPA:
+                self.cpu += self.cost(call.args[0].shape[0]) * float(np.exp(self.rng.normal(0, 0.03)))
+            outcomes.append(Outcome("value", value=value))
+        return outcomes
+
+    def call(self, name, *args):
+        return self.ask(Call(name, args))[0]
+
+
+COSTS_OF = {
+    "n": (lambda n: 1e-5 * n, LINEAR),
+    "n log n": (lambda n: 1e-6 * n * math.log(n), LINEAR),
+    "n²": (lambda n: 2e-8 * n**2, QUADRATIC),
+    "n² with a cache cliff": (lambda n: 2e-8 * n**2 * (3 if n > 1024 else 1), QUADRATIC),
+    "n³": (lambda n: 1e-10 * n**3, MORE),
+}
+
+
+@pytest.mark.parametrize("name", COSTS_OF)
+def test_a_known_cost_gets_its_kind_or_none(name, monkeypatch):
+    """A hundred measurements on a simulated clock: always the right kind, or left open where the cliff hides it; never another."""
+    cost, right = COSTS_OF[name]
+    monkeypatch.setattr(step5_cost, "gives_attention", lambda subject, n: True)
+    rng = np.random.default_rng(4)
+    found = [step5_cost.measure(Simulated(cost, rng))[0].kind for _ in range(100)]
+    assert set(found) <= {right, None}
+    assert name == "n² with a cache cliff" or found.count(right) == 100
 
 
 def test_a_length_that_memory_cannot_hold_is_named_and_not_tried(monkeypatch, submission):
