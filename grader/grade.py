@@ -21,7 +21,7 @@ import numpy as np
 import grader.checks
 import grader.families
 import harness.checks
-from grader import intake, pictures, served
+from grader import intake, own_tests, pictures, served
 from grader.companion import asks_attention_alone
 from grader.diagnosis import UNRECOGNISED
 from grader.families import FAMILIES, Family
@@ -81,7 +81,8 @@ def grade(
         on_step(_report(judge, rubric, secret, steps, students, done=False))  # whatever ends this, a report is there
         for part in judge.judge_all(steps):
             on_step(_report(judge, rubric, secret, steps, students, done=part))
-        return _report(judge, rubric, secret, steps, students, done=True, drawn=judge.pictures())
+        own = own_tests.run(rubric.tests, judge.opened, rubric.visibility) if rubric.tests else None
+        return _report(judge, rubric, secret, steps, students, done=True, drawn=judge.pictures(), own=own)
 
 
 def _report(
@@ -92,6 +93,7 @@ def _report(
     students: Sequence[str],
     done: bool,
     drawn: Mapping[int, tuple[Picture, ...]] | None = None,
+    own: own_tests.OwnTests | None = None,
 ) -> Report:
     judged = list(judge.judged.values())
     if not done:
@@ -109,6 +111,7 @@ def _report(
         environment=environment() | _fence(judge.sandbox),
         faults=judge.faults,
         students=students,
+        own=own,
         pictures=drawn,
     )
 
@@ -207,6 +210,10 @@ class _Judge:
         device = self.device if kind == "torch" and needs != "torch" else "cpu"
         with self.sandbox.group(kind, stand_ins, backend, device) as subject:
             yield subject
+
+    def opened(self, module: str) -> contextlib.AbstractContextManager[WorkerSubject]:
+        """A group for the course's own tests of a module, in the worker that the lab's checks of it have."""
+        return self._subject({"attention": "numpy", "kv_cache": "kv"}.get(module, "torch"), follow=False)
 
     def _judge_group(self, group: list[Check], needs: str, follow: bool) -> None:
         results = self._run(group, needs, follow=False)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from grader.own_tests import OwnTests
 from grader.rubric import Manual, Override, Rubric
 from grader.sandbox import Limits
 from grader.score import hundredths, split
@@ -157,6 +158,7 @@ class Report:
     findings: tuple[Mapping[str, str], ...]
     steps: tuple[StepReport, ...]
     manual: tuple[Manual, ...] = ()
+    leaderboard: tuple[tuple[str, float | str, str], ...] = ()
     schema: int = field(default=SCHEMA)
 
     @property
@@ -174,18 +176,25 @@ def build_report(
     environment: Mapping[str, str] | None = None,
     faults: Iterable[str] = (),
     students: Iterable[str] = (),
+    own: OwnTests | None = None,
     pictures: Mapping[int, tuple[Picture, ...]] | None = None,
 ) -> Report:
     """Makes the report of everything that was judged. `seed` is the secret's fingerprint, never the secret;
     `faults` are the grader's own that belong to no check; `students` are names of whose work it is: what staff have set for
-    one of them stands in place of what was found; `pictures` are drawn by step."""
+    one of them stands in place of what was found; `pictures` are drawn by step; `own` are the
+    course's own tests, a step of their own after the others."""
     known = {j.check.id: j for j in judged}
     numbers = sorted({j.check.step for j in judged})
     overrides = rubric.overrides_of(students)
     steps = tuple(_step(n, [j for j in judged if j.check.step == n], rubric, known, overrides) for n in numbers)
     steps = tuple(replace(s, pictures=(pictures or {}).get(s.number, ())) for s in steps)
+    own = own or OwnTests()
+    if own.tests:
+        steps = (*steps, _own_step(own, max([*numbers, *checking.STEPS]) + 1))
     subtotal = sum(hundredths(c.score) for s in steps for c in s.checks) / 100
     provisional = _provisional([j for j in judged if j.check.id not in overrides], rubric, numbers)
+    if any(test.status == "not-run" for test in own.tests):
+        provisional = (*provisional, "a test of the course's own could not be judged, which lowers no score")
     whole = overrides.get("")
     if whole is not None and whole.points is not None:
         subtotal, provisional = whole.points, ()
@@ -193,7 +202,7 @@ def build_report(
     return Report(
         title=rubric.title,
         score=None if provisional else subtotal,
-        max_score=sum(hundredths(p) for p in rubric.points.values()) / 100,
+        max_score=sum(map(hundredths, (*rubric.points.values(), *(test.max_score for test in own.tests)))) / 100,
         subtotal=subtotal,
         provisional=provisional,
         seed=seed,
@@ -201,10 +210,12 @@ def build_report(
         environment=dict(environment or {}),
         integrity=tuple({"code": "tampering", "message": clean(text, 300)} for text in integrity),
         faults={j.check.id: clean(j.result.reason, 500) for j in judged if _own_fault(j, known)}
-        | {f"grader-{i}": clean(text, 500) for i, text in enumerate(faults, 1)},
+        | {f"grader-{i}": clean(text, 500) for i, text in enumerate(faults, 1)}
+        | {test.id: clean(test.reason, 500) for test in own.tests if test.status == "not-run"},
         findings=tuple({"code": f.code, "module": f.module, "message": clean(f.text)} for f in findings),
         steps=steps,
         manual=rubric.manual,
+        leaderboard=own.leaderboard,
     )
 
 
@@ -330,6 +341,39 @@ def _check(judged: Judged, share: int, rubric: Rubric, known: Mapping[str, Judge
         diagnoses=tuple(_diagnoses(judged, evidence, rubric, known)),
         output=_output(judged, evidence),
         evidence=None if _not_written(judged) else evidence,
+    )
+
+
+def _own_step(own: OwnTests, number: int) -> StepReport:
+    """The course's own tests as a step with a check each."""
+    checks = tuple(
+        CheckReport(
+            id=test.id,
+            title=clean(test.title, 200),
+            status=test.status,
+            score=hundredths(test.score) / 100,
+            max_score=hundredths(test.max_score) / 100,
+            visibility=test.visibility,
+            public=False,
+            followed=False,
+            seconds=0.0,
+            diagnoses=(),
+            output=clean(test.output),
+            evidence=None,
+        )
+        for test in own.tests
+    )
+    statuses = [c.status for c in checks]
+    counts = [f"{statuses.count(s)} {s.replace('-', ' ')}" for s in ("passed", "failed", "not-run") if s in statuses]
+    return StepReport(
+        number=number,
+        title="The course's own tests",
+        chapter="",
+        status=next((s for s in ("failed", "not-run") if s in statuses), "passed"),
+        score=sum(hundredths(c.score) for c in checks) / 100,
+        max_score=sum(hundredths(c.max_score) for c in checks) / 100,
+        summary=", ".join(counts),
+        checks=checks,
     )
 
 

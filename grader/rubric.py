@@ -6,6 +6,7 @@ grading starts, with the file, the line, the cause and how to mend it.
 
 from __future__ import annotations
 
+import ast
 import difflib
 import hashlib
 import json
@@ -118,6 +119,7 @@ class Rubric:
     submissions: Submissions = Submissions()
     waived: Mapping[str, str] = field(default_factory=dict)
     overrides: tuple[Override, ...] = ()
+    tests: tuple[Path, ...] = ()
     adapters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def rule(self, check_id: str) -> Rule:
@@ -165,7 +167,9 @@ def load_rubric(path: Path | None = None, checks: Mapping[str, Check] | None = N
     page = _Page(file, data)
     page.validate()
     _meaning(page, checks)
-    return _rubric(page.value, hashlib.sha256(data).hexdigest()[:12], checks)
+    tests = _tests(page, path.parent if path else Path())
+    fingerprint = hashlib.sha256(b"".join([data, *(test.read_bytes() for test in tests)])).hexdigest()[:12]
+    return replace(_rubric(page.value, fingerprint, checks), tests=tests)
 
 
 def _read(path: Path | None) -> tuple[bytes, str]:
@@ -311,6 +315,26 @@ def _earnable(page: _Page, checks: Mapping[str, Check]) -> None:
                 f"{name} has {points} points, and every check of it has weight 0",
                 "give a check of it weight",
             )
+
+
+def _tests(page: _Page, folder: Path) -> tuple[Path, ...]:
+    """The course's own test files, each below the rubric's folder and Python that parses."""
+    found = []
+    for i, name in enumerate(page.value.get("tests", [])):
+        place, file = ("tests", i), folder / name
+        if not file.resolve().is_relative_to(folder.resolve()):
+            raise page.error(place, f"{name} leads out of the rubric's folder", "put the file beside the rubric")
+        try:
+            ast.parse(file.read_bytes(), name)
+        except OSError as error:
+            raise page.error(
+                place, f"{name} cannot be read ({error.strerror})", "name a file beside the rubric"
+            ) from None
+        except (SyntaxError, ValueError) as error:
+            line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
+            raise page.error(place, f"{name}{line} is no Python ({error})", "mend the file") from None
+        found.append(file)
+    return tuple(found)
 
 
 def _settable(page: _Page, checks: Mapping[str, Check]) -> None:

@@ -46,7 +46,7 @@ def autograder_files(rubric: Path | None, secret: bytes | None, time_limit: floa
     """Every file of the zip by its name. Raises ReleaseError, RubricError."""
     if not (SOURCES / "pyproject.toml").is_file():
         raise ReleaseError(f"{SOURCES} holds no sources: clone the repository, and run this after scripts/setup in it")
-    load_rubric(rubric)  # a mistake in it is told now, and not by the first student's submission
+    read = load_rubric(rubric)  # a mistake in it is told now, and not by the first student's submission
     files = {name: (SOURCES / name).read_bytes() for name in PAGES}
     for package in PACKAGES:
         for path in sorted((SOURCES / package).rglob("*")):
@@ -60,6 +60,7 @@ def autograder_files(rubric: Path | None, secret: bytes | None, time_limit: floa
     files["time-limit"] = f"{time_limit:g}\n".encode()
     if rubric is not None:
         files["rubric.yaml"] = rubric.read_bytes()
+        files |= {test.relative_to(rubric.parent).as_posix(): test.read_bytes() for test in read.tests}
     if secret is not None:
         files["secret.txt"] = secret + b"\n"
     return files

@@ -44,6 +44,8 @@ def to_results(
         "tests": [row for step in report.steps for row in _rows(step, told)] + _by_hand(report),
         "extra_data": {**staff_only(report), **odd},
     }
+    if report.leaderboard:
+        results["leaderboard"] = [{"name": n, "value": v, "order": order} for n, v, order in report.leaderboard]
     return results if seconds is None else {**results, "execution_time": round(seconds, 1)}
 
 
