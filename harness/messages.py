@@ -864,12 +864,15 @@ _SUBMISSION = {
     ),
 }
 
-MESSAGES: dict[str, Message] = {
-    **_SOFTMAX,
-    **_SCORES,
-    **_MASKS,
-    **_POSITIONS,
-    **_CACHE,
-    **_EXPERIMENTS,
-    **_SUBMISSION,
+GROUPS: dict[str, dict[str, Message]] = {
+    "Softmax": _SOFTMAX,
+    "Scores and values": _SCORES,
+    "Masks": _MASKS,
+    "Positions": _POSITIONS,
+    "The cache": _CACHE,
+    "Experiments": _EXPERIMENTS,
+    "The submission itself": _SUBMISSION,
 }
+"""The codes as the reference page has them."""
+
+MESSAGES: dict[str, Message] = {code: message for group in GROUPS.values() for code, message in group.items()}
