@@ -141,11 +141,11 @@ def step8() -> dict[str, Any]:
     draw_latency(cached["decode_s"], recomputed["decode_s"])
 
     n_tokens = PROMPT + NEW_TOKENS
-    blank = np.zeros((n_tokens, KV_HEADS, D_HEAD))
+    blank = for_the_cache(np.zeros((n_tokens, KV_HEADS, D_HEAD)))
     kept = []
 
     def make_cache() -> None:
-        kept.append(KVCache(LAYERS, KV_HEADS, D_HEAD, n_tokens, "float64"))
+        kept.append(KVCache(LAYERS, KV_HEADS, D_HEAD, n_tokens, blank.dtype))
         for layer in range(LAYERS):
             kept[0].append(layer, blank, blank)
 
@@ -160,20 +160,31 @@ def step8() -> dict[str, Any]:
     }
 
 
+def for_the_cache(array: np.ndarray) -> Any:
+    """What kv_cache.py works with: a tensor where it says BACKEND = "torch"."""
+    import kv_cache
+
+    if getattr(kv_cache, "BACKEND", "numpy") != "torch":
+        return array
+    import torch
+
+    return torch.from_numpy(array).to(torch.get_default_device())
+
+
 def random_decoder() -> Any:
     from model import Decoder, Layer
 
     rng = np.random.default_rng(0)
 
     def matrix(rows: int, columns: int) -> Any:
-        return rng.standard_normal((rows, columns)) / math.sqrt(rows)
+        return for_the_cache(rng.standard_normal((rows, columns)) / math.sqrt(rows))
 
     wide, narrow = HEADS * D_HEAD, KV_HEADS * D_HEAD
     layers = tuple(
         Layer(matrix(D_MODEL, wide), matrix(D_MODEL, narrow), matrix(D_MODEL, narrow), matrix(wide, D_MODEL))
         for _ in range(LAYERS)
     )
-    return Decoder(rng.standard_normal((VOCAB, D_MODEL)), layers, HEADS, KV_HEADS, "sinusoidal")
+    return Decoder(for_the_cache(rng.standard_normal((VOCAB, D_MODEL))), layers, HEADS, KV_HEADS, "sinusoidal")
 
 
 # -- pictures -----------------------------------------------------------------------------------------------------

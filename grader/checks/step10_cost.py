@@ -61,7 +61,7 @@ def _told(subject: Subject, taken: dict[int, Taken], dtype: str, gpu: bool) -> s
     n = max(taken)
     times = ", ".join(f"{1e3 * t.seconds:.3g} ms at {m}" for m, t in taken.items())
     parts = [f"One call takes {times} (n queries and keys, d = {D}, {dtype}, on {'the GPU' if gpu else 'the CPU'})."]
-    if len(taken) > 2:
+    if len(taken) > 3:
         found = growth(list(taken), [t.seconds for t in taken.values()])
         parts.append(f"It grows as n to the {found.exponent:.2f} ({found.low:.2f} to {found.high:.2f}).")
     most = ceilings(subject, dtype, gpu)
