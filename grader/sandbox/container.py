@@ -64,10 +64,9 @@ class Container:
         start: Callable[[Image, Path], Stream] = _Apptainer if image.name.endswith(".sif") else _Docker
         _open_to_all(submission)
         self._stream = start(image, submission)
-        self._mux = Mux(self._stream.source, self._stream.sink, self._stream.read)
         self._control, theirs = socket.socketpair()
         self._control.settimeout(_LAUNCH)
-        self._mux.attach(0, theirs.detach())
+        self._mux = Mux(self._stream.source, self._stream.sink, self._stream.read, theirs.detach())
         self._channels = itertools.count(1)
 
     def ask(self, do: str, kind: str, *args: Any) -> Any:

@@ -34,9 +34,8 @@ def main() -> None:
     def read() -> bytes | None:
         return os.read(source, 2**18) or None
 
-    mux = Mux(source, sink, read)
     ours, theirs = socket.socketpair()
-    mux.attach(0, theirs.detach())
+    mux = Mux(source, sink, read, theirs.detach())
     workers: dict[str, Worker] = {}
     scratch = Path(tempfile.mkdtemp(prefix="attnlab-"))
     try:

@@ -25,14 +25,14 @@ _MOST = frames.MAX_BYTES + 2**20  # bytes that may wait for a channel's reader: 
 class Mux:
     """Channels between descriptors of this process and their counterparts on the other side.
 
-    `read` gives what has come from `source`: b"" for nothing yet, None at its end. Every descriptor handed in is this
-    object's to close.
+    `read` gives what has come from `source`: b"" for nothing yet, None at its end; `first` is the end of channel 0. Every
+    descriptor handed in but `source` and `sink` is this object's to close.
     """
 
-    def __init__(self, source: int, sink: int, read: Callable[[], bytes | None]) -> None:
+    def __init__(self, source: int, sink: int, read: Callable[[], bytes | None], first: int) -> None:
         self._source, self._sink, self._read = source, sink, read
-        self._ends: dict[int, int] = {}
-        self._waiting: dict[int, bytearray] = {}
+        self._ends, self._waiting = {0: first}, {0: bytearray()}  # there before anything is read
+        os.set_blocking(first, False)
         self._inbox, self._outbox = bytearray(), bytearray()
         self._new: deque[tuple[int, int]] = deque()
         self._woken, self._wake = os.pipe()
@@ -42,7 +42,10 @@ class Mux:
         self._thread.start()
 
     def attach(self, channel: int, end: int) -> None:
-        """From now on what comes on `channel` is written to `end`, and what can be read from `end` is sent."""
+        """From now on what comes on `channel` is written to `end`, and what can be read from `end` is sent.
+
+        Called before the other side knows the channel: what comes on an unknown one is dropped.
+        """
         os.set_blocking(end, False)
         self._new.append((channel, end))
         with contextlib.suppress(OSError):
