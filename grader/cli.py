@@ -67,6 +67,12 @@ MAX_SEED_BYTES = 4096
     show_default=True,
     help="Where attention_torch.py and a kv_cache.py of tensors are judged.",
 )
+@click.option(
+    "--container",
+    metavar="IMAGE",
+    help="Run the submission in a container of this image (Docker's, or a .sif of Apptainer's), the judge outside.",
+)
+@click.option("--gpus", metavar="all|0,1", help="The GPUs that the container may use.")
 @click.option("--steps", metavar="1,2,7", help="Only these steps (the report is provisional then).")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def grade_command(
@@ -82,6 +88,8 @@ def grade_command(
     students: tuple[str, ...],
     time_limit: float | None,
     device: str,
+    container: str | None,
+    gpus: str | None,
     steps: str | None,
     quiet: bool,
 ) -> None:
@@ -89,7 +97,11 @@ def grade_command(
     with _own_fault():
         _check_paths(path, outputs)
         summary = github_summary() if github else None
-        if device != "cpu":
+        if gpus and not container:
+            raise click.BadParameter("it says what a container may use: name one with --container", param_hint="--gpus")
+        if container and device == "cuda" and not gpus:
+            raise click.BadParameter("the container needs a GPU: say --gpus all", param_hint="--device")
+        if device != "cpu" and not container:
             from grader.device import why_no_cuda
 
             if why := why_no_cuda():
@@ -98,7 +110,7 @@ def grade_command(
         from grader.intake import IntakeError
         from grader.policy import Metadata, read_metadata, refusal
         from grader.render.gradescope import write_refusal
-        from grader.sandbox import SandboxError
+        from grader.sandbox import Image, SandboxError
 
         rubric = _rubric(rubric_file)
         wanted = _steps(steps)
@@ -127,6 +139,7 @@ def grade_command(
                     device=device,
                     students=(*students, *about.students),
                     time_limit=time_limit,
+                    image=Image(container, gpus or "") if container else None,
                     on_step=on_step,
                 )
             except IntakeError as error:

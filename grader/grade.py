@@ -28,7 +28,7 @@ from grader.families import FAMILIES, Family
 from grader.pictures import Picture
 from grader.report import NOT_YET, TIME_UP, Judged, Report, build_report
 from grader.rubric import Rubric
-from grader.sandbox import OutOfTime, Sandbox, WorkerSubject
+from grader.sandbox import Image, OutOfTime, Sandbox, WorkerSubject
 from harness import check as checking
 from harness import draws
 from harness.attend import CAUSAL, SDPA, SELF, SOFTMAX
@@ -63,6 +63,7 @@ def grade(
     device: str = "cpu",
     students: Sequence[str] = (),
     time_limit: float | None = None,
+    image: Image | None = None,
     on_step: Callable[[Report], None] = lambda report: None,
 ) -> Report:
     """Grades a folder or an archive; `on_step` gets the report so far at the start, and whenever a step has been judged.
@@ -70,12 +71,15 @@ def grade(
     `measure` also runs the checks that only measure: worth nothing, and with numbers that differ from run to run.
     `device` is where tensors lie that attention_torch.py and a kv_cache.py of torch work on: "cpu" or "cuda".
     `trust` grades even where the machine gives no fence. `students` are names of whose work it is, for what staff have set
-    by hand. `time_limit` is the wall time, in seconds, after which somebody ends this process: at most of it what is
+    by hand. `image` is that of a container for the submission, which runs on this machine otherwise. `time_limit` is the wall time, in seconds, after which somebody ends this process: at most of it what is
     not judged stays so, and the report says it. Raises intake.IntakeError where `path` is nothing that can be
     graded, SandboxError where the machine gives too little for work that is not trusted.
     """
     began = time.monotonic()
-    with intake.staged(path, rubric.adapters) as submission, Sandbox(submission.root, rubric.limits, trust) as sandbox:
+    with (
+        intake.staged(path, rubric.adapters) as submission,
+        Sandbox(submission.root, rubric.limits, trust, image) as sandbox,
+    ):
         sandbox.deadline = None if time_limit is None else began + SHARE * time_limit
         judge = _Judge(submission, sandbox, rubric, secret, measure, device)
         on_step(_report(judge, rubric, secret, steps, students, done=False))  # whatever ends this, a report is there
@@ -136,6 +140,8 @@ def _fence(sandbox: Sandbox) -> dict[str, str]:
     """The layers that stood around the last group, and what they stand on."""
     about = sandbox.about
     found = {"fence": ", ".join(sandbox.layers) or "none"}
+    if sandbox.image:
+        found["container"] = sandbox.image.name
     found |= {"gpu": sandbox.device} if sandbox.device else {}
     return found | ({"worker": f"python {about['python']}", "landlock": f"ABI {about['landlock']}"} if about else {})
 
