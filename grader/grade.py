@@ -21,7 +21,7 @@ import numpy as np
 import grader.checks
 import grader.families
 import harness.checks
-from grader import intake, own_tests, pictures, served
+from grader import compare, intake, own_tests, pictures, served
 from grader.companion import asks_attention_alone
 from grader.diagnosis import UNRECOGNISED
 from grader.families import FAMILIES, Family
@@ -117,6 +117,8 @@ def _report(
         students=students,
         own=own,
         pictures=drawn,
+        note=compare.words(judge.submission.root),
+        compared=compare.compared(judge.submission.root, judged) if done else (),
     )
 
 

@@ -35,6 +35,7 @@ UNRECOGNISED = "unrecognised"
 SET_BY_STAFF = "set-by-staff"
 MOST_ROWS = MOST_COLUMNS = 8
 MOST_TEXT = 2000
+MOST_NOTE = 40_000
 
 # Seen by a look at the files: their text is the whole message.
 _FOUND = frozenset({"file-missing", "name-missing", "signature-mismatch", "import-failed", "forbidden-library"})
@@ -142,7 +143,8 @@ class StepReport:
 class Report:
     """`score` is None while `provisional` names a reason; `subtotal` counts what was judged all the same.
 
-    `integrity` and `faults` (of the grader, by check id) are for staff.
+    `integrity`, `faults` (of the grader, by check id) and `compared` (the report's numbers beside what was measured here) are
+    for staff; `note` is the text of note.md, for a person to read.
     """
 
     title: str
@@ -159,6 +161,8 @@ class Report:
     steps: tuple[StepReport, ...]
     manual: tuple[Manual, ...] = ()
     leaderboard: tuple[tuple[str, float | str, str], ...] = ()
+    note: str = ""
+    compared: tuple[str, ...] = ()
     schema: int = field(default=SCHEMA)
 
     @property
@@ -178,11 +182,13 @@ def build_report(
     students: Iterable[str] = (),
     own: OwnTests | None = None,
     pictures: Mapping[int, tuple[Picture, ...]] | None = None,
+    note: str = "",
+    compared: Iterable[str] = (),
 ) -> Report:
     """Makes the report of everything that was judged. `seed` is the secret's fingerprint, never the secret;
     `faults` are the grader's own that belong to no check; `students` are names of whose work it is: what staff have set for
     one of them stands in place of what was found; `pictures` are drawn by step; `own` are the
-    course's own tests, a step of their own after the others."""
+    course's own tests, a step of their own after the others; `note` and `compared` are as in the report."""
     known = {j.check.id: j for j in judged}
     numbers = sorted({j.check.step for j in judged})
     overrides = rubric.overrides_of(students)
@@ -216,6 +222,8 @@ def build_report(
         steps=steps,
         manual=rubric.manual,
         leaderboard=own.leaderboard,
+        note=clean(note, MOST_NOTE),
+        compared=tuple(clean(text, 500) for text in compared),
     )
 
 

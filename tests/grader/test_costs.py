@@ -148,3 +148,22 @@ def test_the_rubric_gives_weight_and_the_check_where_it_says_nothing(tmp_path):
     path.write_text(f"{text}\n  step5.cost.attention: {{weight: 3}}\n  step8.cost.append: {{visibility: hidden}}\n")
     mine = load_rubric(path)
     assert (mine.weight_of(check), mine.weight_of(CHECKS["step8.cost.append"])) == (3, 0)
+
+
+@pytest.mark.slow
+def test_a_token_with_the_cache_is_told_beside_one_without(submission):
+    """At some lengths, in words and as curves."""
+    with Sandbox(submission()) as sandbox, sandbox.group("numpy") as subject:
+        result = run(CHECKS["step8.cost.decode"], subject, 1)
+    curves = dict(result.curves)
+    assert (result.status, "One more token costs with the cache" in result.told[0]) == ("passed", True)
+    assert list(curves["cached"]) == list(curves["recomputed"])
+    assert curves["recomputed"][512] > 3 * curves["cached"][512]
+
+
+def test_a_cache_that_does_not_work_is_not_timed(submission):
+    """That it works is for other checks to say."""
+    root = submission(kv_cache="def forward(model, tokens):\n    return 1 / 0\n")
+    with Sandbox(root) as sandbox, sandbox.group("numpy") as subject:
+        result = run(CHECKS["step8.cost.decode"], subject, 1)
+    assert (result.status, result.told, result.notes) == ("passed", (), ())
