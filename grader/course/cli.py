@@ -5,8 +5,12 @@ Exit 0: it was done, and a rehearsal was as expected; 1: a rehearsal was not; 2:
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -75,3 +79,138 @@ def _pair(text: str) -> tuple[str, str]:
     if not sign or not name:
         raise click.BadParameter(f"{text!r} has no name and value: write NAME=VALUE", param_hint="--build-arg")
     return name, value
+
+
+def _grading(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Adds the options that are handed on to each grading, which the command gets as `options`."""
+
+    @functools.wraps(command)
+    def with_options(**given: Any) -> Any:
+        named = {
+            "--rubric": given.pop("rubric"),
+            "--seed-file": given.pop("seed_file"),
+            "--device": given.pop("device"),
+        }
+        for option, path in named.items():
+            if option != "--device" and path is not None and not Path(path).is_file():
+                raise click.BadParameter(f"{path} is no file: name one", param_hint=option)
+        options = [part for option, value in named.items() if value is not None for part in (option, str(value))]
+        return command(options=options, **given)
+
+    decorated: Callable[..., Any] = with_options
+    path = click.Path(path_type=Path)
+    for name, kind, about in (
+        ("--device", click.Choice(["cpu", "cuda"]), "Where tensors lie; without it the CPU."),
+        ("--seed-file", path, "A file that holds the course's secret."),
+        ("--rubric", path, "Points, visibility and words."),
+    ):
+        decorated = click.option(name, type=kind, help=about)(decorated)
+    return decorated
+
+
+@click.command("batch")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the results go.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1, 256),
+    default=max(1, (os.cpu_count() or 2) // 2),
+    show_default="half of the CPUs",
+    help="Submissions graded at the same time.",
+)
+@_grading
+def batch_command(folder: Path, out: Path, jobs: int, options: list[str]) -> None:
+    """Grade every submission in FOLDER: a folder or an archive each, or what Gradescope, Canvas or Moodle export.
+
+    Results go to a folder each below DIR, and results.csv is a line each. What has a final report there is not graded again.
+    """
+    from grader.course import batch
+    from grader.course.submissions import FolderError, find
+
+    if "cuda" in options and jobs > 1:
+        raise click.BadParameter("a GPU takes one job at a time: --jobs 1", param_hint="--jobs")
+    try:
+        handed = find(folder)
+        out.mkdir(parents=True, exist_ok=True)
+        for result in batch.grade_all(handed, out, options, jobs):
+            click.echo(_line(result))
+    except FolderError as error:
+        raise click.BadParameter(str(error), param_hint="FOLDER") from None
+    except OSError as error:
+        raise click.UsageError(
+            f"{error.filename or out} cannot be written ({error.strerror}): name another folder"
+        ) from None
+    found = batch.results(out)
+    flagged = sum(bool(r.flags) for r in found)
+    click.echo(f"{len(found)} results in {out / 'results.csv'}" + (f", {flagged} to be looked at" if flagged else ""))
+
+
+@click.command("rerun")
+@click.argument("results", type=click.Path(path_type=Path))
+@click.option(
+    "--only",
+    multiple=True,
+    default=("flagged",),
+    show_default=True,
+    metavar="NAME",
+    help="A result's name; flagged: all that staff should look at; all: every one.",
+)
+@click.option(
+    "--apply", "applied", is_flag=True, help="Put the new results in the place of the old, which are kept beside."
+)
+@_grading
+def rerun_command(results: Path, only: tuple[str, ...], applied: bool, options: list[str]) -> None:
+    """Grade chosen RESULTS of a batch again and show what changed, check by check. Nothing is replaced without --apply."""
+    from grader.course import batch, rerun
+
+    try:
+        for result in rerun.chosen(results, only):
+            click.echo(f"{result.name} ({', '.join(result.flags) or 'as asked'})")
+            try:
+                new = rerun.again(result, options)
+                for line in list(rerun.differences(result.report, new.report)) or ["nothing changed"]:
+                    click.echo(f"  {line}")
+                if applied:
+                    rerun.apply(result)
+                    click.echo("  applied")
+            except rerun.RerunError as error:  # the others are gone on with
+                click.echo(f"  {error}")
+        batch.write_table(results)
+    except rerun.RerunError as error:
+        raise click.UsageError(str(error)) from None
+
+
+@click.command("gradebook")
+@click.argument("results", type=click.Path(path_type=Path))
+@click.argument("students", type=click.Path(path_type=Path))
+@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.option(
+    "--column", default="Attention lab", show_default=True, help="The assignment's column, as the platform names it."
+)
+def gradebook_command(results: Path, students: Path, out: Path, column: str) -> None:
+    """Fill the final scores of a batch's RESULTS into STUDENTS, a CSV that Canvas, Moodle or Gradescope exported, as OUT."""
+    from grader.course import batch
+    from grader.course.gradebook import GradebookError, fill
+    from grader.render.files import write_atomically
+
+    found = batch.results(results)
+    if not found:
+        raise click.BadParameter(f"{results} holds no results: attnlab batch FOLDER --out {results} makes some")
+    try:
+        filled = fill(students, found, column)
+        write_atomically(out, filled.text)
+    except GradebookError as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise click.UsageError(f"{out} cannot be written ({error.strerror}): name another file") from None
+    click.echo(f"Written for {filled.kind}: {out}")
+    if filled.without:
+        click.echo(f"Left out, without a final score: {', '.join(filled.without)}")
+    if filled.unmatched:
+        click.echo(f"Results of nobody in {students.name}: {', '.join(filled.unmatched)}")
+
+
+def _line(result: Any) -> str:
+    report = result.report or {}
+    score = f"{report['subtotal']:g} of {report['max_score']:g}" if report else "no report"
+    return f"{result.name}: {score}" + (f" ({', '.join(result.flags)})" if result.flags else "")

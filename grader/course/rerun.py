@@ -1,0 +1,96 @@
+"""Grades chosen results again, and says what changed, check by check. Nothing is replaced until that is asked for.
+
+A rerun lies in the result's folder under `rerun`. Applied, it takes the place of the result, which is kept beside it as
+`earlier-1`, `earlier-2`, …
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from grader.course.batch import Result, load, results, run
+
+FILES = ("report.json", "report.html", "printed.txt")
+
+
+class RerunError(Exception):
+    """A rerun that cannot be: the cause and the mend."""
+
+
+def chosen(out: Path, only: Sequence[str]) -> list[Result]:
+    """Results by name; "flagged" stands for all that staff should look at, "all" for all. Raises RerunError."""
+    found = results(out)
+    if not found:
+        raise RerunError(f"{out} holds no results: attnlab batch FOLDER --out {out} makes some")
+    known = {r.name for r in found} | {"flagged", "all"}
+    unknown = [name for name in only if name not in known]
+    if unknown:
+        raise RerunError(f"there is no result {unknown[0]} in {out}: name a folder in it, or flagged, or all")
+    return [r for r in found if "all" in only or r.name in only or ("flagged" in only and r.flags)]
+
+
+def again(result: Result, options: Sequence[str]) -> Result:
+    """Grades a result's submission once more, beside what there is. Raises RerunError."""
+    if not result.source.exists():
+        raise RerunError(f"the submission of {result.name} is not at {result.source} any more: put it back")
+    folder = result.folder / "rerun"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    return run(result.source, folder, result.students, options)
+
+
+def differences(before: dict[str, Any] | None, after: dict[str, Any] | None) -> Iterator[str]:
+    """What changed from one report to another, a line each; nothing where nothing did."""
+    if after is None:
+        yield "the rerun wrote no report: see printed.txt beside it"
+        return
+    old, new = _checks(before or {}), _checks(after)
+    if before is None or _score(before) != _score(after):
+        yield f"score: {_score(before)} → {_score(after)}"
+    for name in (*old, *(n for n in new if n not in old)):
+        if old.get(name) != new.get(name):
+            yield f"{name}: {_told(old.get(name))} → {_told(new.get(name))}"
+
+
+def apply(result: Result) -> Result:
+    """Puts the rerun in the result's place; what was there is kept. Raises RerunError, OSError."""
+    rerun = result.folder / "rerun"
+    if not load(rerun).final:
+        raise RerunError(f"the rerun of {result.name} has no final score, and does not take the place of what there is")
+    number = 1
+    while (result.folder / f"earlier-{number}").exists():
+        number += 1
+    kept = result.folder / f"earlier-{number}"
+    kept.mkdir()
+    for name in FILES:
+        if (result.folder / name).exists():
+            shutil.copy2(result.folder / name, kept / name)
+        if (rerun / name).exists():
+            (rerun / name).replace(result.folder / name)  # in one step: no reader finds half a report
+    rerun.rmdir()
+    return load(result.folder)
+
+
+def _checks(report: dict[str, Any]) -> dict[str, tuple[str, float, tuple[str, ...]]]:
+    return {
+        c["id"]: (c["status"], c["score"], tuple(d["code"] for d in c["diagnoses"] if not d.get("note")))
+        for step in report.get("steps", [])
+        for c in step["checks"]
+    }
+
+
+def _score(report: dict[str, Any] | None) -> str:
+    if report is None:
+        return "no report"
+    score = report.get("score")
+    return f"{report.get('subtotal', 0):g} (not final)" if score is None else f"{score:g}"
+
+
+def _told(check: tuple[str, float, tuple[str, ...]] | None) -> str:
+    if check is None:
+        return "not there"
+    status, score, codes = check
+    return f"{status} {score:g}" + (f" ({', '.join(codes)})" if codes else "")

@@ -1,0 +1,68 @@
+"""Which submissions a folder holds, and whose they are, by the names that platforms give to what they export."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+_ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz")
+_CANVAS = re.compile(r"^[^_]+_(?:LATE_)?(\d+)_\d+_.+$")
+_MOODLE = re.compile(r"^(.+)_(\d+)_assignsubmission_file_?$")
+_GRADESCOPE = "submission_metadata.yml"
+
+
+class FolderError(Exception):
+    """A folder that holds no submissions: the cause and the mend."""
+
+
+@dataclass(frozen=True)
+class Handed:
+    """One submission: `name` is its folder's among the results, `students` are names of whose it is."""
+
+    name: str
+    path: Path
+    students: tuple[str, ...]
+
+
+def find(folder: Path) -> list[Handed]:
+    """The submissions in a folder, a folder or an archive each, by name. Raises FolderError."""
+    if not folder.is_dir():
+        raise FolderError(f"{folder} is no folder: name one that holds a folder or an archive for each submission")
+    known = _gradescope(folder / _GRADESCOPE)
+    found: dict[str, Handed] = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith((".", "_")) or not (path.is_dir() or path.name.lower().endswith(_ARCHIVES)):
+            continue
+        name = path.name if path.is_dir() else path.name.partition(".")[0]
+        if name in found:
+            raise FolderError(f"{found[name].path.name} and {path.name} would both be {name}: take one of them away")
+        found[name] = Handed(name, path, tuple(dict.fromkeys([*known.get(path.name, ()), *_named(name), name])))
+    if not found:
+        raise FolderError(f"{folder} holds no submission: put a folder or an archive for each student in it")
+    return list(found.values())
+
+
+def _named(name: str) -> tuple[str, ...]:
+    """Whose a submission is, as Canvas (lastfirst_[LATE_]id_id_name) and Moodle (Full Name_id_assignsubmission_file) say it."""
+    canvas, moodle = _CANVAS.match(name), _MOODLE.match(name)
+    if moodle:
+        return moodle.group(1), f"Participant {moodle.group(2)}"
+    return (canvas.group(1),) if canvas else ()
+
+
+def _gradescope(page: Path) -> dict[str, tuple[str, ...]]:
+    """Folder -> names, of an export's submission_metadata.yml; empty where there is none, or where it is odd."""
+    try:
+        value = yaml.safe_load(page.read_text("utf-8"))
+    except (OSError, ValueError, yaml.YAMLError):
+        return {}
+    found: dict[str, tuple[str, ...]] = {}
+    for name, about in value.items() if isinstance(value, dict) else ():
+        people: Any = about.get(":submitters", []) if isinstance(about, dict) else []
+        people = [p for p in people if isinstance(p, dict)] if isinstance(people, list) else []
+        found[str(name)] = tuple(str(p[key]) for p in people for key in (":email", ":sid", ":name") if p.get(key))
+    return found

@@ -1,0 +1,290 @@
+"""Many submissions: found by the platforms' names, graded into results that are gone on with, rerun, and filled into gradebooks."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+
+import pytest
+from click.testing import CliRunner
+
+from grader.course import batch, rerun
+from grader.course.cli import batch_command, gradebook_command, rerun_command
+from grader.course.gradebook import GradebookError, fill
+from grader.course.submissions import FolderError, find
+from grader.render.json_file import to_json
+from tests.grader.lab_of_two import GREEDY, ROWS, broken, failed, report_of, wrong_rows
+
+
+def command(which, *words):
+    return CliRunner().invoke(which, [str(w) for w in words], catch_exceptions=False)
+
+
+def a_result(out, name, report, students=(), source="gone"):
+    """A result's folder as a batch leaves it."""
+    folder = out / name
+    folder.mkdir(parents=True)
+    (folder / "submission.json").write_text(json.dumps({"path": str(source), "students": [name, *students]}))
+    if report is not None:
+        (folder / "report.json").write_text(to_json(report))
+    return folder
+
+
+# -- finding -----------------------------------------------------------------------------------------------------------
+
+
+def test_submissions_are_folders_and_archives_by_name(tmp_path):
+    for name in ("bob", ".git", "__MACOSX"):
+        (tmp_path / name).mkdir()
+    for name in ("ann.zip", "carol.tar.gz", "notes.txt"):
+        (tmp_path / name).write_text("")
+    assert [(h.name, h.students) for h in find(tmp_path)] == [
+        ("ann", ("ann",)),
+        ("bob", ("bob",)),
+        ("carol", ("carol",)),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "students"),
+    [
+        ("exampleann_12345_678_attention.zip", "12345"),  # Canvas
+        ("exampleann_LATE_12345_678_attention-2.zip", "12345"),
+        ("Ann Example_4321_assignsubmission_file_", "Ann Example"),  # Moodle
+        ("Ann Example_4321_assignsubmission_file_", "Participant 4321"),
+    ],
+)
+def test_a_platforms_names_say_whose_it_is(tmp_path, name, students):
+    (tmp_path / name).mkdir() if not name.endswith(".zip") else (tmp_path / name).write_text("")
+    assert students in find(tmp_path)[0].students
+
+
+def test_gradescopes_export_says_who_handed_in_and_an_odd_page_says_nothing(tmp_path):
+    (tmp_path / "submission_77").mkdir()
+    page = tmp_path / "submission_metadata.yml"
+    page.write_text(
+        "---\nsubmission_77:\n  :submitters:\n  - :name: Ann Example\n    :sid: '99'\n    :email: ann@example.edu\n  - :name: Bob\n"
+    )
+    assert find(tmp_path)[0].students == ("ann@example.edu", "99", "Ann Example", "Bob", "submission_77")
+    for odd in ("- 3\n", "submission_77: 3\n", "submission_77:\n  :submitters: x\n", "a: [\n", "\x00"):
+        page.write_text(odd)
+        assert find(tmp_path)[0].students == ("submission_77",)
+
+
+def test_a_folder_without_submissions_and_two_of_one_name_are_told(tmp_path):
+    for place in (tmp_path, tmp_path / "none"):
+        with pytest.raises(FolderError):
+            find(place)
+    (tmp_path / "ann").mkdir()
+    (tmp_path / "ann.zip").write_text("")
+    with pytest.raises(FolderError, match="both be ann"):
+        find(tmp_path)
+
+
+# -- batch -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_a_batch_grades_each_keeps_a_broken_one_apart_and_goes_on_where_it_was(tmp_path):
+    """A folder without the lab's files, one that is a bad archive, a name that begins as an option does."""
+    folder, out = tmp_path / "in", tmp_path / "out"
+    for name in ("ann", "--quiet"):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "data.csv").write_text("1,2\n")
+    (folder / "bob.zip").write_text("no archive")
+    done = command(batch_command, folder, "--out", out, "--jobs", 2)
+    assert done.exit_code == 0, done.output
+    assert "ann: 0 of 100" in done.output and "3 results" in done.output
+    found = {r.name: r for r in batch.results(out)}
+    assert found["ann"].final and found["--quiet"].final and (out / "ann" / "report.html").exists()
+    assert found["bob"].flags == ["no report"] and "bob.zip" in (out / "bob" / "printed.txt").read_text()
+    rows = list(csv.reader(io.StringIO((out / "results.csv").read_text())))
+    assert [row[0] for row in rows] == ["name", "'--quiet", "ann", "bob"]
+    before = os.stat(out / "ann" / "report.json").st_mtime_ns
+    command(batch_command, folder, "--out", out)
+    assert os.stat(out / "ann" / "report.json").st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["{tmp}/none", "--out", "{tmp}/o"], "is no folder"),
+        (["{tmp}", "--out", "{tmp}/o"], "holds no submission"),
+        (["{tmp}", "--out", "{tmp}/o", "--rubric", "{tmp}/none"], "is no file"),
+        (["{tmp}", "--out", "{tmp}/o", "--device", "cuda", "--jobs", "2"], "one job at a time"),
+        (["{tmp}"], "--out"),
+    ],
+)
+def test_an_unusable_argument_of_a_batch_is_exit_2(tmp_path, words, said):
+    done = command(batch_command, *[w.format(tmp=tmp_path) for w in words])
+    assert done.exit_code == 2 and said in " ".join(done.output.split())
+
+
+# -- rerun -------------------------------------------------------------------------------------------------------------
+
+
+def test_what_staff_should_look_at_is_flagged(tmp_path):
+    a_result(tmp_path, "fine", report_of(tmp_path))
+    a_result(tmp_path, "open", report_of(tmp_path, broken(GREEDY)))
+    a_result(tmp_path, "odd", report_of(tmp_path, integrity=["x"]))
+    a_result(tmp_path, "none", None)
+    flags = {r.name: r.flags for r in batch.results(tmp_path)}
+    assert flags == {
+        "fine": [],
+        "open": ["not final", "a fault of the grader"],
+        "odd": ["integrity"],
+        "none": ["no report"],
+    }
+    assert [r.name for r in rerun.chosen(tmp_path, ["flagged"])] == ["none", "odd", "open"]
+    assert [r.name for r in rerun.chosen(tmp_path, ["fine", "odd"])] == ["fine", "odd"]
+    assert len(rerun.chosen(tmp_path, ["all"])) == 4
+
+
+def test_what_changed_is_told_check_by_check(tmp_path):
+    before = json.loads(to_json(report_of(tmp_path, broken(GREEDY))))
+    after = json.loads(to_json(report_of(tmp_path, failed(ROWS, wrong_rows(), ("softmax-wrong-axis", "")))))
+    told = list(rerun.differences(before, after))
+    assert told[0] == "score: 80 (not final) → 80"
+    assert f"{ROWS.id}: passed 20 → failed 0 (softmax-wrong-axis)" in told
+    assert f"{GREEDY.id}: not-run 0 → passed 20" in told and len(told) == 3
+    assert list(rerun.differences(after, after)) == []
+    assert "wrote no report" in next(rerun.differences(before, None))
+
+
+@pytest.fixture
+def regraded(tmp_path, monkeypatch):
+    """A flagged result, and a stand-in for the process that grades it again."""
+    (tmp_path / "ann").mkdir()
+    folder = a_result(tmp_path / "out", "ann", report_of(tmp_path, broken(GREEDY)), source=tmp_path / "ann")
+    asked = []
+
+    def run(path, place, students, options):
+        asked.append((path, tuple(students), list(options)))
+        (place / "report.json").write_text(to_json(report_of(tmp_path)))
+        return batch.load(place)
+
+    monkeypatch.setattr(rerun, "run", run)
+    return folder, asked
+
+
+def test_a_rerun_replaces_nothing_until_it_is_applied(regraded, tmp_path):
+    """Then both are kept."""
+    folder, asked = regraded
+    first = (folder / "report.json").read_text()
+    done = command(rerun_command, tmp_path / "out", "--device", "cuda")
+    assert done.exit_code == 0 and "score: 80 (not final) → 100" in done.output
+    assert asked == [(tmp_path / "ann", ("ann",), ["--device", "cuda"])]
+    assert (folder / "report.json").read_text() == first and batch.load(folder / "rerun").final
+    command(rerun_command, tmp_path / "out", "--apply")
+    assert batch.load(folder).final and (folder / "earlier-1" / "report.json").read_text() == first
+    assert "ann,100.0" in (tmp_path / "out" / "results.csv").read_text()
+    assert command(rerun_command, tmp_path / "out").output == ""  # nothing is flagged any more
+    command(rerun_command, tmp_path / "out", "--only", "ann", "--apply")
+    assert (folder / "earlier-2").is_dir()
+
+
+def test_a_rerun_without_a_final_score_takes_no_place(regraded, tmp_path, monkeypatch):
+    folder, _ = regraded
+    first = (folder / "report.json").read_text()
+    monkeypatch.setattr(rerun, "run", lambda path, place, *_: batch.load(place))
+    done = command(rerun_command, tmp_path / "out", "--apply")
+    assert "wrote no report" in done.output and "no final score" in done.output and "applied" not in done.output
+    assert (folder / "report.json").read_text() == first
+
+
+def test_what_a_rerun_lacks_is_told(tmp_path):
+    a_result(tmp_path / "out", "ann", report_of(tmp_path, broken(GREEDY)), source=tmp_path / "moved")
+    assert "is not at" in command(rerun_command, tmp_path / "out").output
+    for words, said in (
+        ([tmp_path / "none"], "holds no results"),
+        ([tmp_path / "out", "--only", "bob"], "no result bob"),
+    ):
+        done = command(rerun_command, *words)
+        assert done.exit_code == 2 and said in " ".join(done.output.split())
+
+
+# -- gradebooks --------------------------------------------------------------------------------------------------------
+
+CANVAS = """Student,ID,SIS User ID,SIS Login ID,Section,Essay (11),Attention lab (12)
+    Points Possible,,,,,10,
+"Example, Ann",12345,s1,ann,A,7,
+"Sample, Bob",678,s2,bob,A,8,55
+"Other, Cy",9,s3,cy,A,9,
+"""
+MOODLE = "Identifier,Full name,Email address,Status,Grade,Maximum grade\nParticipant 1,Ann Example,ann@example.edu,Submitted,,100\nParticipant 2,Bob,bob@example.edu,Submitted,,100\n"
+GRADESCOPE = "Name,SID,Email,Role\nAnn Example,99,ann@example.edu,Student\n"
+
+
+@pytest.fixture
+def results(tmp_path):
+    out = tmp_path / "out"
+    a_result(out, "one", report_of(tmp_path, failed(ROWS, wrong_rows())), ["12345", "ann@example.edu"])
+    a_result(out, "two", report_of(tmp_path, broken(GREEDY)), ["bob"])
+    a_result(out, "stray", report_of(tmp_path), ["nobody"])
+    return batch.results(out)
+
+
+def filled(tmp_path, text, results, column="Attention lab"):
+    (tmp_path / "students.csv").write_text(text, "utf-8-sig")
+    done = fill(tmp_path / "students.csv", results, column)
+    return done, list(csv.reader(io.StringIO(done.text)))
+
+
+def test_canvas_gets_its_columns_with_the_assignments_own_and_no_other_grade(tmp_path, results):
+    """Final scores alone: who has none is left out, so that nothing is overwritten with nothing."""
+    done, rows = filled(tmp_path, CANVAS, results)
+    assert rows[0] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "Attention lab (12)"]
+    assert rows[1][0].strip() == "Points Possible" and rows[1][-1] == "100"
+    assert rows[2:] == [["Example, Ann", "12345", "s1", "ann", "A", "80"]]
+    assert (done.kind, done.without, done.unmatched) == ("Canvas", ("Sample, Bob", "Other, Cy"), ("stray",))
+
+
+def test_moodles_worksheet_is_filled_in(tmp_path, results):
+    done, rows = filled(tmp_path, MOODLE, results)
+    assert done.kind == "Moodle" and rows[1] == [
+        "Participant 1",
+        "Ann Example",
+        "ann@example.edu",
+        "Submitted",
+        "80",
+        "100",
+    ]
+    assert len(rows) == 2
+    _, rows = filled(tmp_path, "Email address;Last name\nann@example.edu;Example\n".replace(";", ","), results)
+    assert rows == [["Email address", "Last name", "Attention lab"], ["ann@example.edu", "Example", "80"]]
+
+
+def test_gradescopes_roster_gets_totals(tmp_path, results):
+    done, rows = filled(tmp_path, GRADESCOPE, results)
+    assert done.kind == "Gradescope"
+    assert rows == [
+        ["Name", "SID", "Email", "Role", "Total Score", "Max Points"],
+        ["Ann Example", "99", "ann@example.edu", "Student", "80", "100"],
+    ]
+
+
+def test_a_list_with_semicolons_keeps_them(tmp_path, results):
+    (tmp_path / "students.csv").write_text("Email address;Grade\nann@example.edu;\n")
+    assert fill(tmp_path / "students.csv", results, "x").text == "Email address;Grade\r\nann@example.edu;80\r\n"
+
+
+@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "Full name\nAnn\n"])
+def test_a_list_of_no_known_kind_is_told(tmp_path, results, text):
+    with pytest.raises(GradebookError):
+        filled(tmp_path, text, results)
+
+
+def test_two_results_of_one_student_are_told_and_not_chosen_from(tmp_path, results):
+    a_result(tmp_path / "out", "again", report_of(tmp_path), ["12345"])
+    with pytest.raises(GradebookError, match="again, one"):
+        filled(tmp_path, CANVAS, batch.results(tmp_path / "out"))
+
+
+def test_the_command_writes_it_and_says_who_is_left_out(tmp_path, results):
+    (tmp_path / "students.csv").write_text(CANVAS)
+    done = command(gradebook_command, tmp_path / "out", tmp_path / "students.csv", tmp_path / "canvas.csv")
+    assert done.exit_code == 0 and "Written for Canvas" in done.output
+    assert "Results of nobody in students.csv: stray" in done.output and "without a final score" in done.output
+    assert command(gradebook_command, tmp_path, tmp_path / "students.csv", tmp_path / "x.csv").exit_code == 2
