@@ -6,9 +6,12 @@ printed. One that is final is not graded again, so a batch that was stopped goes
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
+import os
+import queue
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,6 +24,29 @@ from grader.course.submissions import Handed
 from grader.render.files import write_atomically
 
 REPORT = "report.json"
+
+
+class Machines:
+    """Where gradings run: on this machine's CPUs, or on GPUs by number, one grading at a time on each."""
+
+    def __init__(self, gpus: Sequence[str] = (), in_containers: bool = False) -> None:
+        self.count = len(gpus)
+        self._in_containers = in_containers
+        self._free: queue.SimpleQueue[str] = queue.SimpleQueue()
+        for gpu in gpus:
+            self._free.put(gpu)
+
+    @contextlib.contextmanager
+    def one(self) -> Iterator[tuple[list[str], dict[str, str]]]:
+        """Waits for a GPU that is free, where there are any; gives the options and variables that name it."""
+        if not self.count:
+            yield [], {}
+            return
+        gpu = self._free.get()
+        try:
+            yield (["--gpus", gpu], {}) if self._in_containers else ([], {"CUDA_VISIBLE_DEVICES": gpu})
+        finally:
+            self._free.put(gpu)
 
 
 @dataclass(frozen=True)
@@ -59,8 +85,11 @@ def results(out: Path) -> list[Result]:
     return [load(path.parent) for path in sorted(out.glob("*/submission.json"))]
 
 
-def grade_all(handed: Sequence[Handed], out: Path, options: Sequence[str], jobs: int) -> Iterator[Result]:
-    """Grades what has no final report yet; gives each result as it is there. Raises OSError."""
+def grade_all(
+    handed: Sequence[Handed], out: Path, options: Sequence[str], jobs: int, machines: Machines
+) -> Iterator[Result]:
+    """Grades what has no final report yet, so many at a time, on GPUs no more than there are; gives each result as it is
+    there. Raises OSError."""
     todo = []
     for one in handed:
         folder = out / one.name
@@ -69,19 +98,27 @@ def grade_all(handed: Sequence[Handed], out: Path, options: Sequence[str], jobs:
         write_atomically(folder / "submission.json", json.dumps(about, indent=1) + "\n")
         if not load(folder).final:
             todo.append(one)
-    with ThreadPoolExecutor(jobs) as pool:
-        running = [pool.submit(run, one.path, out / one.name, one.students, options) for one in todo]
+    with ThreadPoolExecutor(machines.count or jobs) as pool:
+        running = [pool.submit(run, one.path, out / one.name, one.students, options, machines) for one in todo]
         for done in as_completed(running):
             yield done.result()
     write_table(out)
 
 
-def run(path: Path, folder: Path, students: Sequence[str], options: Sequence[str]) -> Result:
+def run(path: Path, folder: Path, students: Sequence[str], options: Sequence[str], machines: Machines) -> Result:
     """Grades one submission into a folder, in a process of its own."""
     named = [f"--student={student}" for student in students]  # a name may begin with anything
     files = ["--json", str(folder / REPORT), "--html", str(folder / "report.html")]
-    command = [sys.executable, "-m", "grader", "grade", str(path.resolve()), *files, *named, *options]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", stdin=subprocess.DEVNULL)
+    with machines.one() as (more, variables):
+        command = [sys.executable, "-m", "grader", "grade", str(path.resolve()), *files, *named, *options, *more]
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            env={**os.environ, **variables},
+        )
     (folder / "printed.txt").write_text(
         f"{done.stdout}{done.stderr}\nexit status {done.returncode}\n", errors="replace"
     )

@@ -58,7 +58,7 @@ def rehearse_command(
             image = rehearsal.build(client, Path(autograder), base_image or rehearsal.PLATFORM_IMAGE, pairs, network)
         else:
             image = autograder
-            has_image(client, image)
+            has_image(client, image, "gradescope")
         width = max(len(case.name) for case in found)
         differ = 0
         for done in rehearsal.rehearse(client, image, found, rehearsal.Machine(memory, cpus, time_limit)):
@@ -81,31 +81,64 @@ def _pair(text: str) -> tuple[str, str]:
     return name, value
 
 
+_PATH = click.Path(path_type=Path)
+# What is handed on to each grading: the option's name, its kind and its help.
+_HANDED_ON: dict[str, tuple[Any, str]] = {
+    "rubric": (_PATH, "Points, visibility and words."),
+    "seed_file": (_PATH, "A file that holds the course's secret."),
+    "device": (click.Choice(["cpu", "cuda"]), "Where tensors lie; without it the CPU."),
+    "container": (str, "Run every submission in a container of this image, the judge outside."),
+}
+
+
 def _grading(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds the options that are handed on to each grading, which the command gets as `options`."""
 
     @functools.wraps(command)
     def with_options(**given: Any) -> Any:
-        named = {
-            "--rubric": given.pop("rubric"),
-            "--seed-file": given.pop("seed_file"),
-            "--device": given.pop("device"),
-        }
-        for option, path in named.items():
-            if option != "--device" and path is not None and not Path(path).is_file():
-                raise click.BadParameter(f"{path} is no file: name one", param_hint=option)
-        options = [part for option, value in named.items() if value is not None for part in (option, str(value))]
+        options: list[str] = []
+        for name in _HANDED_ON:
+            value, option = given.pop(name), f"--{name.replace('_', '-')}"
+            if isinstance(value, Path) and not value.is_file():
+                raise click.BadParameter(f"{value} is no file: name one", param_hint=option)
+            options += [option, str(value)] if value is not None else []
+        if given["gpus"] and "cuda" not in options:
+            raise click.BadParameter("it chooses among GPUs: say --device cuda", param_hint="--gpus")
+        if "--container" in options:
+            _has_container(options[options.index("--container") + 1])
         return command(options=options, **given)
 
-    decorated: Callable[..., Any] = with_options
-    path = click.Path(path_type=Path)
-    for name, kind, about in (
-        ("--device", click.Choice(["cpu", "cuda"]), "Where tensors lie; without it the CPU."),
-        ("--seed-file", path, "A file that holds the course's secret."),
-        ("--rubric", path, "Points, visibility and words."),
-    ):
-        decorated = click.option(name, type=kind, help=about)(decorated)
+    decorated: Callable[..., Any] = click.option(
+        "--gpus", metavar="0,1", help="GPUs by number, one job at a time on each; without it the first."
+    )(with_options)
+    for name, (kind, about) in reversed(_HANDED_ON.items()):
+        decorated = click.option(f"--{name.replace('_', '-')}", type=kind, help=about)(decorated)
     return decorated
+
+
+def _has_container(image: str) -> None:
+    """Told once and at the start, and not by every grading. Raises click.BadParameter."""
+    from grader.course.engine import EngineError, connect, has_image
+
+    try:
+        if not image.endswith(".sif"):
+            has_image(connect(), image, "worker-cpu")
+        elif not Path(image).is_file():
+            raise EngineError(
+                f"{image} is no file: apptainer build {image} docker-daemon:attnlab-worker:latest makes one"
+            )
+    except EngineError as error:
+        raise click.BadParameter(str(error), param_hint="--container") from None
+
+
+def _gpus(options: list[str], gpus: str | None) -> list[str]:
+    """The numbers of the GPUs to work on; empty where the CPU is judged on. Raises click.BadParameter."""
+    if "cuda" not in options:
+        return []
+    numbers = (gpus or "0").split(",")
+    if not all(n.strip().isdigit() for n in numbers) or len(set(numbers)) < len(numbers):
+        raise click.BadParameter(f"{gpus!r} is no list of GPUs: write their numbers, as 0,1", param_hint="--gpus")
+    return [n.strip() for n in numbers]
 
 
 @click.command("batch")
@@ -119,7 +152,7 @@ def _grading(command: Callable[..., Any]) -> Callable[..., Any]:
     help="Submissions graded at the same time.",
 )
 @_grading
-def batch_command(folder: Path, out: Path, jobs: int, options: list[str]) -> None:
+def batch_command(folder: Path, out: Path, jobs: int, gpus: str | None, options: list[str]) -> None:
     """Grade every submission in FOLDER: a folder or an archive each, or what Gradescope, Canvas or Moodle export.
 
     Results go to a folder each below DIR, and results.csv is a line each. What has a final report there is not graded again.
@@ -127,12 +160,11 @@ def batch_command(folder: Path, out: Path, jobs: int, options: list[str]) -> Non
     from grader.course import batch
     from grader.course.submissions import FolderError, find
 
-    if "cuda" in options and jobs > 1:
-        raise click.BadParameter("a GPU takes one job at a time: --jobs 1", param_hint="--jobs")
+    machines = batch.Machines(_gpus(options, gpus), in_containers="--container" in options)
     try:
         handed = find(folder)
         out.mkdir(parents=True, exist_ok=True)
-        for result in batch.grade_all(handed, out, options, jobs):
+        for result in batch.grade_all(handed, out, options, jobs, machines):
             click.echo(_line(result))
     except FolderError as error:
         raise click.BadParameter(str(error), param_hint="FOLDER") from None
@@ -159,15 +191,16 @@ def batch_command(folder: Path, out: Path, jobs: int, options: list[str]) -> Non
     "--apply", "applied", is_flag=True, help="Put the new results in the place of the old, which are kept beside."
 )
 @_grading
-def rerun_command(results: Path, only: tuple[str, ...], applied: bool, options: list[str]) -> None:
+def rerun_command(results: Path, only: tuple[str, ...], applied: bool, gpus: str | None, options: list[str]) -> None:
     """Grade chosen RESULTS of a batch again and show what changed, check by check. Nothing is replaced without --apply."""
     from grader.course import batch, rerun
 
+    machines = batch.Machines(_gpus(options, gpus), in_containers="--container" in options)
     try:
         for result in rerun.chosen(results, only):
             click.echo(f"{result.name} ({', '.join(result.flags) or 'as asked'})")
             try:
-                new = rerun.again(result, options)
+                new = rerun.again(result, options, machines)
                 for line in list(rerun.differences(result.report, new.report)) or ["nothing changed"]:
                     click.echo(f"  {line}")
                 if applied:

@@ -28,13 +28,13 @@ def connect() -> Any:
     return client
 
 
-def has_image(client: Any, name: str) -> None:
-    """Raises EngineError unless the engine has an image of this name."""
+def has_image(client: Any, name: str, target: str) -> None:
+    """Raises EngineError, with the Dockerfile's target that makes one, unless the engine has an image of this name."""
     import docker
 
     try:
         client.images.get(name)
     except docker.errors.ImageNotFound:
         raise EngineError(
-            f"the engine has no image {name}: docker build --target gradescope -t {name} . in the repository makes one"
+            f"the engine has no image {name}: docker build --target {target} -t {name} . in the repository makes one"
         ) from None

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from grader.course.batch import Result, load, results, run
+from grader.course.batch import Machines, Result, load, results, run
 
 FILES = ("report.json", "report.html", "printed.txt")
 
@@ -32,14 +32,14 @@ def chosen(out: Path, only: Sequence[str]) -> list[Result]:
     return [r for r in found if "all" in only or r.name in only or ("flagged" in only and r.flags)]
 
 
-def again(result: Result, options: Sequence[str]) -> Result:
+def again(result: Result, options: Sequence[str], machines: Machines) -> Result:
     """Grades a result's submission once more, beside what there is. Raises RerunError."""
     if not result.source.exists():
         raise RerunError(f"the submission of {result.name} is not at {result.source} any more: put it back")
     folder = result.folder / "rerun"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-    return run(result.source, folder, result.students, options)
+    return run(result.source, folder, result.students, options, machines)
 
 
 def differences(before: dict[str, Any] | None, after: dict[str, Any] | None) -> Iterator[str]:

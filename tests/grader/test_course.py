@@ -113,13 +113,29 @@ def test_a_batch_grades_each_keeps_a_broken_one_apart_and_goes_on_where_it_was(t
         (["{tmp}/none", "--out", "{tmp}/o"], "is no folder"),
         (["{tmp}", "--out", "{tmp}/o"], "holds no submission"),
         (["{tmp}", "--out", "{tmp}/o", "--rubric", "{tmp}/none"], "is no file"),
-        (["{tmp}", "--out", "{tmp}/o", "--device", "cuda", "--jobs", "2"], "one job at a time"),
+        (["{tmp}", "--out", "{tmp}/o", "--gpus", "0"], "say --device cuda"),
+        (["{tmp}", "--out", "{tmp}/o", "--device", "cuda", "--gpus", "all"], "write their numbers"),
+        (["{tmp}", "--out", "{tmp}/o", "--container", "attnlab-worker"], "no container engine answers"),
+        (["{tmp}", "--out", "{tmp}/o", "--container", "{tmp}/none.sif"], "is no file"),
         (["{tmp}"], "--out"),
     ],
 )
-def test_an_unusable_argument_of_a_batch_is_exit_2(tmp_path, words, said):
+def test_an_unusable_argument_of_a_batch_is_exit_2(tmp_path, monkeypatch, words, said):
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
     done = command(batch_command, *[w.format(tmp=tmp_path) for w in words])
     assert done.exit_code == 2 and said in " ".join(done.output.split())
+
+
+def test_a_gpu_has_one_grading_at_a_time():
+    """By the variable that CUDA reads, or by the container's option; without GPUs nothing is chosen."""
+    machines = batch.Machines(["0", "3"])
+    with machines.one() as first, machines.one() as second:
+        assert [first, second] == [([], {"CUDA_VISIBLE_DEVICES": "0"}), ([], {"CUDA_VISIBLE_DEVICES": "3"})]
+        assert machines._free.empty()
+    with machines.one() as again:
+        assert again == ([], {"CUDA_VISIBLE_DEVICES": "3"})
+    with batch.Machines(["1"], in_containers=True).one() as inside, batch.Machines().one() as none:
+        assert (inside, none) == ((["--gpus", "1"], {}), ([], {}))
 
 
 # -- rerun -------------------------------------------------------------------------------------------------------------
@@ -160,7 +176,7 @@ def regraded(tmp_path, monkeypatch):
     folder = a_result(tmp_path / "out", "ann", report_of(tmp_path, broken(GREEDY)), source=tmp_path / "ann")
     asked = []
 
-    def run(path, place, students, options):
+    def run(path, place, students, options, machines):
         asked.append((path, tuple(students), list(options)))
         (place / "report.json").write_text(to_json(report_of(tmp_path)))
         return batch.load(place)
