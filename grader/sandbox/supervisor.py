@@ -34,7 +34,7 @@ from harness.subject import LIMITS, Asking, Call, Clocks, Outcome
 from harness.values import Callback, Proxy
 
 __all__ = ["Limits", "OutOfTime", "Sandbox", "SandboxError", "WorkerSubject"]
-StandIns = Mapping[str, Mapping[str, Callback | Proxy]]
+StandIns = Mapping[str, Mapping[str, Callback | Proxy | str]]
 _MIB = 2**20
 _CONTEXT = 2 * 2**30  # bytes of the machine's own memory that a process's CUDA context may take
 
@@ -196,6 +196,7 @@ class WorkerSubject(Asking):
         self._kind = kind
         self._stand_ins = stand_ins
         self._backend = backend
+        self._works_with = ""
         self._device = device
         self._pid = 0
         self._uid: int | None = None
@@ -203,6 +204,7 @@ class WorkerSubject(Asking):
         self._heard = -1
         self._hearing = False
         self._worker: Worker | ContainerWorker | None = None
+        self._clock: _Clock | None = None
         self._in_memory = False
         self._enclosure: Enclosure | None = None
         self._looked = 0.0
@@ -213,7 +215,9 @@ class WorkerSubject(Asking):
 
     @property
     def backend(self) -> str:
-        return self._backend
+        if self._backend == "torch" and not self._works_with:  # torch is there; whether kv_cache.py works with it, it says
+            self._works_with = "torch" if self.call("@backend").value == "torch" else "numpy"
+        return self._works_with or self._backend
 
     @property
     def device(self) -> str:
@@ -290,18 +294,19 @@ class WorkerSubject(Asking):
         memory = (limits.memory_mib + limits.folder_mib + 256) * _MIB + (_CONTEXT if cuda else 0)
         if not self._sandbox.container:
             self._enclosure = Enclosure(self._pid, memory, limits.processes)  # nothing of the submission runs yet
+        clock = self._clock = _Clock(worker, self._pid)
         self._hearing, self._looked = True, time.monotonic()
         self._sandbox.groups.add(self._pid)
         self._functions, self._imported = [], set()
         self._unread.clear()
-        self._ready(worker)
+        self._ready(worker, clock)
         if self._stand_ins:
             self._send(wire.encode({k: dict(v) for k, v in self._stand_ins.items()}, self._number))
 
-    def _ready(self, worker: Worker | ContainerWorker) -> None:
+    def _ready(self, worker: Worker | ContainerWorker, clock: _Clock) -> None:
         """The child's first word: which layers of its fence stand. Too few, and nothing of the submission is loaded."""
         try:
-            ready = answers.read(self._receive(_Watch(worker, self._pid, Limits(cpu_seconds=60, idle_seconds=60))))
+            ready = answers.read(self._receive(_Watch(clock, Limits(cpu_seconds=60, idle_seconds=60))))
             layers, device = ready["layers"], ready["device"]
         except (wire.Closed, wire.BadFrame, _Ended, KeyError) as error:
             with contextlib.suppress(OSError):
@@ -350,8 +355,8 @@ class WorkerSubject(Asking):
             "keep": call.keep,
             "echo": call.echo,
         }
-        assert self._worker is not None
-        watch = _Watch(self._worker, self._pid, self._sandbox.limits_now())
+        assert self._clock is not None
+        watch = _Watch(self._clock, self._sandbox.limits_now())
         our_memory_error = False
         try:
             self._send(wire.encode(request, self._number))
@@ -513,16 +518,35 @@ class _Ended(Exception):
         self.text = text
 
 
+class _Clock:
+    """The CPU clock of a group's process, read no more often than it matters: in a container a look is a request."""
+
+    def __init__(self, worker: Worker | ContainerWorker, pid: int) -> None:
+        self._worker, self._pid = worker, pid
+        self._seconds, self._at = worker.cpu(pid), time.monotonic()
+
+    def look(self, age: float) -> float:
+        """CPU seconds so far, as they were at most `age` seconds ago."""
+        now = time.monotonic()
+        if now - self._at > age:
+            self._seconds, self._at = self._worker.cpu(self._pid), now
+        return self._seconds
+
+    def delay(self) -> float:
+        """Seconds that it could have run and was made to wait."""
+        return self._worker.delay(self._pid)
+
+
 class _Watch:
     """Limits of one call, seen from outside: CPU seconds of the process and of what it has the judge do, progress, and output."""
 
     patience = 0.25
 
-    def __init__(self, worker: Worker | ContainerWorker, pid: int, limits: Limits) -> None:
-        self._worker, self._pid, self._limits = worker, pid, limits
-        self._start = self._marked = self._used = worker.cpu(pid)
+    def __init__(self, clock: _Clock, limits: Limits) -> None:
+        self._clock, self._limits = clock, limits
+        self._start = self._marked = self._used = clock.look(0.25)
         self._began = self._since = time.monotonic()
-        self._delayed = worker.delay(pid)
+        self._delayed: float | None = None
         self._judges_cpu = self._judges_wall = 0.0
         self._bytes = 0
 
@@ -537,7 +561,7 @@ class _Watch:
         yield
         self._judges_cpu += time.thread_time() - cpu
         self._judges_wall += time.monotonic() - wall
-        self._since, self._marked = time.monotonic(), self._worker.cpu(self._pid)
+        self._since = time.monotonic()
 
     def printed(self, size: int) -> None:
         self._bytes += size
@@ -545,7 +569,7 @@ class _Watch:
             raise _Ended("output-flood", f"more than {self._limits.output_mib} MiB printed in one call")
 
     def check(self) -> None:
-        self._used = max(self._used, self._worker.cpu(self._pid))
+        self._used = max(self._used, self._clock.look(0.05))
         if self.used() > self._limits.cpu_seconds:
             raise _Ended("timeout", f"more than {self._limits.cpu_seconds:g} s of CPU in one call")
         now = time.monotonic()
@@ -554,7 +578,10 @@ class _Watch:
         elif now - self._since > self._limits.idle_seconds:
             raise _Ended("timeout", f"no progress in {self._limits.idle_seconds:g} s: the call waits for something")
         most = 4 * self._limits.idle_seconds
+        if self._delayed is None and now - self._began > 0.2:
+            self._delayed = self._clock.delay()
         if now - self._began > most:
-            working = self._used - self._start + self._judges_wall + self._worker.delay(self._pid) - self._delayed
+            delayed = self._clock.delay() - (self._delayed or 0.0)
+            working = self._used - self._start + self._judges_wall + delayed
             if now - self._began - working > most:
                 raise _Ended("timeout", f"more than {most:g} s asleep in one call")
