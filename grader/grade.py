@@ -71,9 +71,10 @@ def grade(
     `measure` also runs the checks that only measure: worth nothing, and with numbers that differ from run to run.
     `device` is where tensors lie that attention_torch.py and a kv_cache.py of torch work on: "cpu" or "cuda".
     `trust` grades even where the machine gives no fence. `students` are names of whose work it is, for what staff have set
-    by hand. `image` is that of a container for the submission, which runs on this machine otherwise. `time_limit` is the wall time, in seconds, after which somebody ends this process: at most of it what is
-    not judged stays so, and the report says it. Raises intake.IntakeError where `path` is nothing that can be
-    graded, SandboxError where the machine gives too little for work that is not trusted.
+    by hand. `image` is that of a container for the submission, which runs on this machine otherwise. `time_limit` is the
+    wall time, in seconds, after which somebody ends this process: at most of it what is not judged stays so, and the
+    report says it. Raises intake.IntakeError where `path` is nothing that can be graded, SandboxError where the machine
+    gives too little for work that is not trusted.
     """
     began = time.monotonic()
     with (
