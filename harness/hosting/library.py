@@ -8,6 +8,7 @@ Python's own library are its whole path.
 from __future__ import annotations
 
 import glob
+import importlib.util
 import os
 import sysconfig
 from pathlib import Path
@@ -41,6 +42,9 @@ def link_library(folder: Path, torch: bool) -> Path:
     found = [
         Path(module.__file__ or "").parents[1] for module in (numpy, msgspec)
     ]  # where this Python finds them, on whatever path
+    spec = importlib.util.find_spec("torch") if torch else None
+    if spec is not None and spec.origin:  # an image with CUDA may bring its own, outside of our environment
+        found.append(Path(spec.origin).parents[1])
     for place in dict.fromkeys((Path(sysconfig.get_path("purelib")), Path(sysconfig.get_path("platlib")), *found)):
         for entry in sorted(place.iterdir()) if place.is_dir() else ():
             name = entry.name.split("-")[0].split(".")[0]

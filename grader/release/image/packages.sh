@@ -4,9 +4,16 @@
 set -euo pipefail
 python=$1/bin/python
 shift
-pip() { "$python" -m pip install --quiet --no-cache-dir --disable-pip-version-check -c constraints.txt "$@"; }
+versions=$(mktemp)
+trap 'rm -f "$versions"' EXIT
+cp constraints.txt "$versions"
+pip() { "$python" -m pip install --quiet --no-cache-dir --disable-pip-version-check -c "$versions" "$@"; }
 
-if ! "$python" -c 'import torch' 2>/dev/null; then
-  if [ -n "${PIP_FIND_LINKS:-}" ]; then pip torch; else pip --extra-index-url "${TORCH_INDEX:-https://download.pytorch.org/whl/cpu}" torch; fi
+if "$python" -c 'import torch' 2>/dev/null; then
+  grep -v '^torch==' constraints.txt >"$versions" # the image's own stays, whatever its version
+else
+  # from that index alone: beside the usual one, whose build for Linux is CUDA's, pip would take what it can reach
+  if [ -z "${PIP_FIND_LINKS:-}" ]; then pip --no-deps --index-url "${TORCH_INDEX:-https://download.pytorch.org/whl/cpu}" torch; fi
+  pip torch
 fi
 pip "$@"
