@@ -38,9 +38,11 @@ def image() -> str:
     return built("grader")
 
 
-def run(image: str, *arguments: str, mounts: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+def run(
+    image: str, *arguments: str, mounts: tuple[str, ...] = (), limits: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
     volumes = [part for mount in mounts for part in ("-v", mount)]
-    command = ["docker", "run", "--rm", "--network", "none", *volumes, image, *arguments]
+    command = ["docker", "run", "--rm", "--network", "none", *limits, *volumes, image, *arguments]
     return subprocess.run(command, capture_output=True, text=True)
 
 
@@ -52,6 +54,21 @@ def test_the_image_grades_the_bundled_submission(image, tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads((tmp_path / "report.json").read_text())
     assert (report["score"], report["final"]) == (100.0, True)
+
+
+@pytest.mark.parametrize(("memory", "left_out"), [("768m", False), ("420m", True)])
+def test_half_a_core_and_little_memory_give_the_same_score(image, tmp_path, memory, left_out):
+    """Full marks, final; of what is measured beside it, lengths that the memory does not hold are named before they are tried."""
+    tmp_path.chmod(0o777)
+    mounts = (f"{ROOT / 'examples' / 'base'}:/submission:ro", f"{tmp_path}:/out")
+    limits = ("--memory", memory, "--cpus", "0.5")
+    done = run(image, "grade", "/submission", "--measure", "--json", "/out/report.json", mounts=mounts, limits=limits)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert (report["score"], report["final"], report["faults"]) == (100.0, True, {})
+    told = {c["id"]: c["output"] for step in report["steps"] for c in step["checks"] if ".cost." in c["id"]}
+    assert ("do not fit into memory: n = " in told["step6.cost.memory"]) == left_out
+    assert ("are not free here" in told["step6.cost.largest"]) == left_out
 
 
 def test_the_image_says_what_it_gives(image):
