@@ -30,6 +30,7 @@ LAYERS = {
     "net": "no network",
     "ipc": "no shared memory with others",
     "cgroup": "memory and processes of a whole family, held by the kernel",
+    "container": "a container with nothing of the judge's in it",
 }
 
 
