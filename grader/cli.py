@@ -37,7 +37,7 @@ MAX_SEED_BYTES = 4096
 @click.option(
     "--measure",
     is_flag=True,
-    help="Also time the submission's attention and say how it grows: worth no points, and other numbers in every run.",
+    help="Also say what attention and the cache take of time and memory: worth no points, and other numbers in every run.",
 )
 @click.option(
     "--trust-submission",
