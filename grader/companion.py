@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from harness.check import Check
-from harness.subject import Asking, Call, Clocks, Outcome, Subject
-from harness.values import Callback, Proxy
+from harness.subject import Asking, Call, Clocks, Outcome, StandIns, Subject
 
 OWN, COMPANION = "attention.", "attention_torch."
 
@@ -28,7 +27,7 @@ class OnTensors(Asking):
         return self._subject.ask(*map(_renamed, calls))
 
     @contextlib.contextmanager
-    def lend(self, stand_ins: Mapping[str, Mapping[str, Callback | Proxy]]) -> Iterator[OnTensors]:
+    def lend(self, stand_ins: StandIns) -> Iterator[OnTensors]:
         with self._subject.lend(stand_ins) as borrower:
             yield OnTensors(borrower)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -285,8 +285,10 @@ class Decoder:
             self.decode_step(model, 0, None) if use_cache else self._pass(prompt)
         return [0] * max_new_tokens
 
-    def lent(self) -> dict[str, Callback]:
+    def lent(self, backend: str) -> dict[str, Callback | str]:
+        """The module, with arrays or tensors as the submission's own has them."""
         return {
+            "BACKEND": backend,
             "prefill": lent(self.prefill),
             "forward": lent(self.forward),
             "decode_step": lent(self.decode_step),
@@ -300,14 +302,11 @@ class Decoder:
 def over_attention(subject: Subject) -> Iterator[tuple[Subject, Attention]]:
     """The submission over an attention.py of the judge.
 
-    Its kv_cache.py is lent too, so that a faulty one cannot stand in the way; not where torch code may ask it for tensors.
+    Its kv_cache.py is lent too, so that a faulty one cannot stand in the way.
     """
     attention = Attention()
-    stand_ins: dict[str, Mapping[str, Callback | Proxy]] = {"attention": attention.lent()}
-    if subject.backend == "numpy":
-        idle = Decoding(1, 1, True, False, (1.0,), (1.0,))
-        stand_ins["kv_cache"] = Decoder(idle, Watched(Device(False))).lent()
-    with subject.lend(stand_ins) as borrower:
+    decoder = Decoder(Decoding(1, 1, True, False, (1.0,), (1.0,)), Watched(Device(False)))
+    with subject.lend({"attention": attention.lent(), "kv_cache": decoder.lent(subject.backend)}) as borrower:
         yield borrower, attention
 
 
@@ -335,7 +334,7 @@ def decode_latencies(subject: Subject, scenarios: Sequence[Decoding]) -> list[De
     """Ask a submission's decode_latencies to time a decoder that takes each scenario's seconds."""
     decoder = Decoder(scenarios[0], Watched(Device(False)))
     found = []
-    with subject.lend({"attention": Attention().lent(), "kv_cache": decoder.lent()}) as borrower:
+    with subject.lend({"attention": Attention().lent(), "kv_cache": decoder.lent(subject.backend)}) as borrower:
         for scenario in scenarios:
             decoder.begin(scenario, Watched(Device(scenario.asynchronous)))
             model = borrower.ask(Call("@model", (MODEL_FIELDS,), keep=True))[0]
@@ -387,50 +386,3 @@ def measure_peak(subject: Subject, plan: Plan) -> Outcome:
     with over_attention(subject) as (borrower, _):
         fn = borrower.ask(Call("@plan", (lent(lambda: plan),), keep=True))[0]
         return borrower.ask(Call("experiments.measure_peak_memory", (fn.value,)))[0]
-
-
-# -- a decoder that cannot be lent -----------------------------------------------------------------------------------
-
-
-class Ticks:
-    """A clock that is later at every reading by an amount of its own, so that a difference tells which readings it is of."""
-
-    def __init__(self) -> None:
-        self._rng = np.random.default_rng(17)
-        self.times: list[float] = []
-        self._from = 0
-        self.waited = True  # whether a synchronize() came before every reading
-        self._waiting = False
-
-    @property
-    def readings(self) -> int:
-        return len(self.times)
-
-    def clock(self) -> float:
-        if len(self.times) > MOST_CALLS:
-            raise ValueError("called too often")
-        self.waited, self._waiting = self.waited and self._waiting, False
-        self.times.append((self.times[-1] if self.times else 0.0) + float(self._rng.integers(2**20, 2**30)) / 2**20)
-        return self.times[-1]
-
-    def synchronize(self) -> None:
-        self._waiting = True
-
-    def next_interval(self, seconds: float) -> bool:
-        """Whether this is the time between two neighbouring readings, none of them before those of the last one found."""
-        for i in range(self._from, len(self.times) - 1):
-            if abs(self.times[i + 1] - self.times[i] - seconds) < 2**-22:
-                self._from = i + 1
-                return True
-        return False
-
-
-def decode_latencies_by_ticks(subject: Subject, use_cache: bool) -> tuple[Ticks, Outcome]:
-    """Ask decode_latencies over the submission's own kv_cache.py, on 3 tokens and 4 steps."""
-    ticks = Ticks()
-    model = subject.ask(Call("@model", (MODEL_FIELDS,), keep=True))[0]
-    if not model.ok:
-        return ticks, model
-    options = {"clock": lent(ticks.clock), "synchronize": lent(ticks.synchronize)}
-    call = Call("experiments.decode_latencies", (model.value, list(prompt(3)), 4, use_cache), options)
-    return ticks, subject.ask(call)[0]

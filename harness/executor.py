@@ -41,11 +41,10 @@ from typing import Any
 import numpy as np
 
 from harness import adapters, contract, loader, values
-from harness.subject import Call, Frame, Outcome
+from harness.subject import Call, Frame, Outcome, StandIns
 from harness.values import Array, Blank, Callback, Dtype, Handle, Keep, Laid, Opaque, Proxy
 
 Invoke = Callable[[Any, list[Any], dict[str, Any]], Any]
-StandIns = Mapping[str, Mapping[str, Callback | Proxy]]
 
 
 class Missing(Exception):
@@ -346,11 +345,11 @@ class Executor:
             return kind([self._kept(item) for item in items])
         return sent
 
-    def _function(self, callback: Callback) -> Callable[..., Any]:
+    def _function(self, callback: Callback, tensors: bool = False) -> Callable[..., Any]:
         def ask_judge(*args: Any, **kwargs: Any) -> Any:
             sent = [self._argument(arg, callback.by_handle) for arg in args]
             named = {name: self._argument(arg, callback.by_handle) for name, arg in kwargs.items()}
-            return self._receive(self._invoke(callback.function, sent, named), False)
+            return self._receive(self._invoke(callback.function, sent, named), tensors)
 
         return ask_judge
 
@@ -359,14 +358,17 @@ class Executor:
             return self._keep.new(value)
         return self._kept(value)
 
-    def _stand_in(self, name: str, names: Mapping[str, Callback | Proxy]) -> ModuleType:
+    def _stand_in(self, name: str, names: Mapping[str, Callback | Proxy | str]) -> ModuleType:
         module = ModuleType(name)
         module.__file__ = f"<{name} of the judge>"
+        tensors = names.get("BACKEND") == "torch"
         for attribute, value in names.items():
-            if isinstance(value, Proxy) or not attribute[0].isupper():
-                setattr(module, attribute, self._receive(value, False))
+            if isinstance(value, Proxy | str):
+                setattr(module, attribute, self._receive(value, tensors))
+            elif not attribute[0].isupper():
+                setattr(module, attribute, self._function(value, tensors))
             else:  # a class, so that annotations such as `KVCache | None` still work
-                make = self._function(value)
+                make = self._function(value, tensors)
                 setattr(
                     module, attribute, type(attribute, (), {"__new__": lambda cls, *a, _make=make, **k: _make(*a, **k)})
                 )

@@ -17,6 +17,8 @@ from typing import Any, Literal, Protocol
 
 from harness.values import Callback, Handle, Proxy
 
+# Modules that the judge lends, by name: functions and objects of its own, and texts ("BACKEND": "torch" makes its arrays tensors).
+StandIns = Mapping[str, Mapping[str, Callback | Proxy | str]]
 LIMITS = ("timeout", "out-of-memory", "crashed", "output-flood")
 
 
@@ -90,9 +92,7 @@ class Subject(Protocol):
     def call(self, name: str, *args: Any, **kwargs: Any) -> Outcome:
         """Asks one thing."""
 
-    def lend(
-        self, stand_ins: Mapping[str, Mapping[str, Callback | Proxy]]
-    ) -> contextlib.AbstractContextManager[Subject]:
+    def lend(self, stand_ins: StandIns) -> contextlib.AbstractContextManager[Subject]:
         """The same submission, loaded afresh over modules whose functions are the judge's: {"attention": {name: Callback}}."""
 
     def clocks(self) -> Clocks:
@@ -122,7 +122,7 @@ class Asking:
 class LocalSubject(Asking):
     """The in-process form. What the submission prints is kept in `printed`, up to 64 KiB."""
 
-    def __init__(self, root: Path, stand_ins: Mapping[str, Mapping[str, Callback | Proxy]] | None = None) -> None:
+    def __init__(self, root: Path, stand_ins: StandIns | None = None) -> None:
         from harness.executor import Executor
 
         self.root = root
@@ -137,7 +137,7 @@ class LocalSubject(Asking):
         return outcomes
 
     @contextlib.contextmanager
-    def lend(self, stand_ins: Mapping[str, Mapping[str, Callback | Proxy]]) -> Any:
+    def lend(self, stand_ins: StandIns) -> Any:
         yield LocalSubject(self.root, stand_ins)
 
     def clocks(self) -> Clocks:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from grader.instruments import Decoded, decode_latencies, decode_latencies_by_ticks
+from grader.instruments import Decoded, decode_latencies
 from harness.check import check
 from harness.checks.step5_exponent import close
 from harness.checks.step8_latencies import LATENCIES, latencies
@@ -54,26 +54,9 @@ def _taken(scenario: Decoding, decoded: Decoded) -> tuple[float, list[float]]:
     return passes[-1], [seconds for _, seconds in decoded.work[-scenario.new :]]
 
 
-def _by_ticks(subject: Subject, use_cache: bool) -> None:
-    """Over a kv_cache.py of tensors, which the judge cannot lend: each time is that between two readings of the clock."""
-    ticks, outcome = decode_latencies_by_ticks(subject, use_cache)
-    asked = Asked(Call(LATENCIES), outcome, f"decode_latencies(model, 3 tokens, 4, use_cache={use_cache}, clock=…)")
-    prefill_s, decode_s, _ = latencies(asked, 4)
-    if not ticks.readings:
-        raise asked.fail("the clock that was given was not read", SECONDS, "timing-wrong-clock")
-    for what, seconds in (("prefill_s", prefill_s), *((f"decode_s[{i}]", s) for i, s in enumerate(decode_s))):
-        if not ticks.next_interval(seconds):
-            raise asked.fail(
-                f"{what} is {seconds:.6g}", "the time between two readings of the clock, before and after that work"
-            )
-
-
 @check("step8.latencies.steps", functions=LATENCIES, families="decode_latencies", needs="torch")
 def steps(subject: Subject, rng: np.random.Generator) -> None:
     """With a cache the prefill has its time, and every decode step after it its own."""
-    if subject.backend == "torch":
-        _by_ticks(subject, use_cache=True)
-        return
     for _, decoded, asked in _compare(subject, _scenarios(rng, True, False)):
         if decoded.path == "passes":
             raise asked.fail(
@@ -84,9 +67,6 @@ def steps(subject: Subject, rng: np.random.Generator) -> None:
 @check("step8.latencies.recomputed", functions=LATENCIES, families="decode_latencies", needs="torch")
 def recomputed(subject: Subject, rng: np.random.Generator) -> None:
     """Without a cache the first pass has its time, and every step recomputes the prefix."""
-    if subject.backend == "torch":
-        _by_ticks(subject, use_cache=False)
-        return
     scenarios = _scenarios(rng, False, False)
     found = decode_latencies(subject, scenarios)
     for scenario, decoded in zip(scenarios, found, strict=True):
@@ -108,18 +88,6 @@ def recomputed(subject: Subject, rng: np.random.Generator) -> None:
 @check("step8.latencies.synchronised", functions=LATENCIES, families="decode_latencies", needs="torch")
 def synchronised(subject: Subject, rng: np.random.Generator) -> None:
     """Queued work is waited for before the clock is read, with a cache and without."""
-    if subject.backend == "torch":
-        ticks, outcome = decode_latencies_by_ticks(subject, True)
-        asked = Asked(
-            Call(LATENCIES), outcome, "decode_latencies(model, 3 tokens, 4, use_cache=True, clock=…, synchronize=…)"
-        )
-        latencies(asked, 4)
-        if not ticks.waited:
-            raise asked.fail(
-                "the clock was read without a synchronize() just before",
-                "synchronize() before each reading that counts",
-            )
-        return
     _compare(subject, _scenarios(rng, True, True) + _scenarios(rng, False, True))
 
 
@@ -131,12 +99,6 @@ def synchronised(subject: Subject, rng: np.random.Generator) -> None:
 )
 def cache_bytes(subject: Subject, rng: np.random.Generator) -> None:
     """cache_bytes is what the cache holds after the last step, and 0 where there is no cache."""
-    if subject.backend == "torch":
-        for use_cache, wanted in ((True, kv_cache_bytes(2, 2, 3, 7, 8)), (False, 0)):
-            _, outcome = decode_latencies_by_ticks(subject, use_cache)
-            asked = Asked(Call(LATENCIES), outcome, f"decode_latencies(model, 3 tokens, 4, use_cache={use_cache})")
-            _bytes(asked, 4, wanted)
-        return
     scenarios = [_scenarios(rng, use_cache, False)[i] for use_cache, i in ((True, 0), (True, 1), (False, 0))]
     for scenario, decoded in zip(scenarios, decode_latencies(subject, scenarios), strict=True):
         wanted = kv_cache_bytes(2, 2, 3, scenario.prompt + scenario.new, 8) if scenario.use_cache else 0

@@ -17,7 +17,7 @@ import struct
 import tempfile
 import time
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,9 @@ from grader.sandbox.interpreter import choose
 from harness import frames, wire
 from harness.check import Fail
 from harness.hosting.host import SandboxError, Worker, remove
-from harness.subject import LIMITS, Asking, Call, Clocks, Outcome
-from harness.values import Callback, Proxy
+from harness.subject import LIMITS, Asking, Call, Clocks, Outcome, StandIns
 
 __all__ = ["Limits", "OutOfTime", "Sandbox", "SandboxError", "WorkerSubject"]
-StandIns = Mapping[str, Mapping[str, Callback | Proxy | str]]
 _MIB = 2**20
 _CONTEXT = 2 * 2**30  # bytes of the machine's own memory that a process's CUDA context may take
 
@@ -215,7 +213,9 @@ class WorkerSubject(Asking):
 
     @property
     def backend(self) -> str:
-        if self._backend == "torch" and not self._works_with:  # torch is there; whether kv_cache.py works with it, it says
+        if (
+            self._backend == "torch" and not self._works_with
+        ):  # torch is there: kv_cache.py says whether it works with it
             self._works_with = "torch" if self.call("@backend").value == "torch" else "numpy"
         return self._works_with or self._backend
 

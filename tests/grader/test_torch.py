@@ -9,6 +9,7 @@ import pytest
 from grader.families import FAMILIES
 from grader.grade import grade
 from grader.rubric import load_rubric
+from grader.sandbox import Sandbox
 from harness import draws
 from harness.check import CHECKS, CheckResult, ordered, run
 from harness.subject import LocalSubject
@@ -166,6 +167,30 @@ def test_a_rubric_may_give_the_companion_points(submission, tmp_path):
     tenth = next(s for s in report.steps if s.number == 10)
     assert (tenth.score, tenth.max_score) == (0.0, 5.0)
     assert {d.code for c in tenth.checks for d in c.diagnoses} <= {"file-missing", "blocked-by"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "code"),
+    [
+        ("append(seconds)", "append(seconds)", None),
+        ("append(seconds)", "append(seconds + (0 if decode_s else prefill_s))", "decode-prefill-mixed"),
+        ("        synchronize()\n    return", "        pass\n    return", "timing-not-synchronised"),
+    ],
+)
+def test_a_decoder_of_tensors_is_lent_to_what_works_on_tensors(tmp_path, old, new, code):
+    """decode_latencies over a kv_cache.py of the judge whose arrays are tensors: times to the digit, and faults by name."""
+    folder = tmp_path / "submission"
+    shutil.copytree(EXAMPLE, folder)
+    file = folder / "experiments.py"
+    token = "    token = int(logits[-1].argmax())"
+    text = file.read_text().replace(token, f"    assert isinstance(logits, torch.Tensor)\n{token}")
+    assert old in text
+    file.write_text("import torch\n" + text.replace(old, new))
+    with Sandbox(folder, trust=True) as sandbox, sandbox.group("torch", backend="torch") as subject:
+        statuses = {run(CHECKS[id], subject, 5).status for id in CHECKS if id.startswith("step8.latencies.")}
+        found = FAMILIES["decode_latencies"].explain(subject)
+    assert ("failed" in statuses) == (code is not None)
+    assert found.codes == ((code,) if code else ())
 
 
 @pytest.mark.parametrize("dtype", narrow.DTYPES)
