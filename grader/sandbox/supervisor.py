@@ -213,9 +213,8 @@ class WorkerSubject(Asking):
 
     @property
     def backend(self) -> str:
-        if (
-            self._backend == "torch" and not self._works_with
-        ):  # torch is there: kv_cache.py says whether it works with it
+        # torch is there; whether kv_cache.py works with it, kv_cache.py says
+        if self._backend == "torch" and not self._works_with:
             self._works_with = "torch" if self.call("@backend").value == "torch" else "numpy"
         return self._works_with or self._backend
 
