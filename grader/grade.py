@@ -21,7 +21,7 @@ import numpy as np
 import grader.checks
 import grader.families
 import harness.checks
-from grader import compare, intake, own_tests, pictures, served
+from grader import compare, intake, leaderboard, own_tests, pictures, served
 from grader.companion import asks_attention_alone
 from grader.diagnosis import UNRECOGNISED
 from grader.families import FAMILIES, Family
@@ -169,10 +169,13 @@ class _Judge:
 
     def chosen(self, steps: set[int] | None) -> list[Check]:
         """The checks to be run, in order, with the rubric's own prerequisites."""
+        asked = leaderboard.needed(self.rubric.leaderboard)
         wanted = [
             c
             for c in CHECKS.values()
-            if (steps is None or c.step in steps) and (self.rubric.weight_of(c) or self.measure) and self._concerns(c)
+            if (steps is None or c.step in steps)
+            and (self.rubric.weight_of(c) or self.measure or c.id in asked)
+            and self._concerns(c)
         ]
         return checking.ordered(self.rubric.with_prerequisites(c) for c in wanted)
 

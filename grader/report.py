@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from grader import leaderboard
 from grader.own_tests import OwnTests
 from grader.rubric import Manual, Override, Rubric
 from grader.sandbox import Limits
@@ -221,7 +222,7 @@ def build_report(
         findings=tuple({"code": f.code, "module": f.module, "message": clean(f.text)} for f in findings),
         steps=steps,
         manual=rubric.manual,
-        leaderboard=own.leaderboard,
+        leaderboard=(*own.leaderboard, *leaderboard.rows(rubric.leaderboard, judged)),
         note=clean(note, MOST_NOTE),
         compared=tuple(clean(text, 500) for text in compared),
     )

@@ -120,6 +120,7 @@ class Rubric:
     waived: Mapping[str, str] = field(default_factory=dict)
     overrides: tuple[Override, ...] = ()
     tests: tuple[Path, ...] = ()
+    leaderboard: tuple[str, ...] = ()
     adapters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def rule(self, check_id: str) -> Rule:
@@ -431,6 +432,7 @@ def _rubric(value: dict[str, Any], fingerprint: str, checks: Mapping[str, Check]
         submissions=_submissions(value.get("submissions", {})),
         adapters=value.get("adapters", {}),
         waived=value.get("waived", {}),
+        leaderboard=tuple(value.get("leaderboard", [])),
         overrides=tuple(Override(**item) for item in value.get("overrides", [])),
     )
 
