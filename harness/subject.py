@@ -76,11 +76,13 @@ class Clocks:
     cpu      CPU seconds that it has used
     delayed  seconds that it could have run and was made to wait by others; None where that is not known
     memory   bytes that it has had in memory at most; None where that is not known
+    process  its number on this machine; 0 where it is the asker's own, or lies elsewhere
     """
 
     cpu: float
     delayed: float | None = None
     memory: int | None = None
+    process: int = 0
 
 
 class Subject(Protocol):

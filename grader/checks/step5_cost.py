@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from grader.measure import memory
-from grader.measure.clock import cpu_seconds, forget
+from grader.measure.clock import apart, cpu_seconds, forget
 from harness.attend import SDPA
 from harness.check import Fail, check, fail_of, note, tell
 from harness.expect import ask, spell
@@ -35,7 +35,8 @@ LOOPED = (4, 8, 16, 32)  # lengths whose lines of Python are counted
 def attention(subject: Subject) -> None:
     """The CPU time of attention, and how it grows with n: measured here, and worth no points."""
     try:
-        measured, left_out = measure(subject)
+        with apart(subject):
+            measured, left_out = measure(subject)
         looped = loops(subject)
     except Fail:  # that it works is for step 1 to say
         return

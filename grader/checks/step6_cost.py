@@ -6,11 +6,9 @@ hold are left out before they are tried.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from grader.measure import memory
 from grader.measure.memory import MIB, Reached, Taken
-from grader.sandbox import SandboxError
+from grader.sandbox import SandboxError, WorkerSubject
 from harness.attend import SDPA
 from harness.check import Fail, check, tell
 from harness.subject import Call, Subject
@@ -77,15 +75,17 @@ def alive(tables: float) -> str:
     )
 
 
-@check("step6.cost.largest", needs="files", weight=0)
-def largest(folder: Path) -> None:
+@check("step6.cost.largest", weight=0)
+def largest(subject: Subject) -> None:
     """The largest n whose attention a given amount of memory holds: measured here, and worth no points."""
+    if not isinstance(subject, WorkerSubject):
+        return  # the process that it would run out in is the judge's own
     there = memory.available()
     if there is not None and there < 2 * UNDER_MIB * MIB:
         tell(f"The largest n is not looked for: {2 * UNDER_MIB} MiB of memory are not free here.")
         return
     try:
-        found = memory.largest_under(folder, UNDER_MIB, SECONDS, inputs, SDPA, MOST)
+        found = memory.largest_under(subject, UNDER_MIB, SECONDS, inputs, SDPA, MOST)
     except Fail:  # that it works is for step 1 to say
         return
     except SandboxError as error:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from grader.checks.step8_growth import SLOW, Decoding
-from grader.measure.clock import cost_of_an_empty_call, forget, spent
+from grader.measure.clock import apart, cost_of_an_empty_call, forget, spent
 from harness.check import Fail, check, note, tell
 from harness.checks.step8_cache import new_cache, store
 from harness.expect import ask
@@ -25,7 +25,8 @@ REPEATS = 3
 def append(subject: Subject) -> None:
     """What an append costs in a short cache and in a long one: measured here, and worth no points."""
     try:
-        few, many = (cost_of_appending(subject, held) for held in (SHORT, LONG))
+        with apart(subject):
+            few, many = (cost_of_appending(subject, held) for held in (SHORT, LONG))
     except Fail:  # that it works is for other checks to say
         return
     if many > CLEARLY * few:
@@ -54,19 +55,8 @@ def decode(subject: Subject, rng: np.random.Generator) -> None:
     cached: dict[int, float] = {}
     recomputed: dict[int, float] = {}
     try:
-        decoding = Decoding(subject, rng)
-        for n in TOKENS:
-            decoding.forward(n)  # what is imported or made once is no part of a cost
-            whole = min(decoding.forward(n) for _ in range(REPEATS))
-            _, cache = decoding.prefill(n)
-            if cache is None:
-                break
-            step = min(decoding.steps(cache, REPEATS + 1))
-            forget(subject, cache)
-            if min(whole, step) > 0:
-                cached[n], recomputed[n] = step, whole
-            if whole > SLOW:
-                break
+        with apart(subject):
+            costs_of_tokens(subject, rng, cached, recomputed)
     except Fail:  # that it works is for other checks to say
         return
     if not cached:
@@ -79,6 +69,25 @@ def decode(subject: Subject, rng: np.random.Generator) -> None:
         cached=cached,
         recomputed=recomputed,
     )
+
+
+def costs_of_tokens(
+    subject: Subject, rng: np.random.Generator, cached: dict[int, float], recomputed: dict[int, float]
+) -> None:
+    """Enters the CPU seconds of a token after texts of n tokens, by n, as far as a pass is quick enough. Raises Fail."""
+    decoding = Decoding(subject, rng)
+    for n in TOKENS:
+        decoding.forward(n)  # what is imported or made once is no part of a cost
+        whole = min(decoding.forward(n) for _ in range(REPEATS))
+        _, cache = decoding.prefill(n)
+        if cache is None:
+            break
+        step = min(decoding.steps(cache, REPEATS + 1))
+        forget(subject, cache)
+        if min(whole, step) > 0:
+            cached[n], recomputed[n] = step, whole
+        if whole > SLOW:
+            break
 
 
 def _ms(seconds: float) -> str:

@@ -6,10 +6,12 @@ and results of a timed call stay in the worker, or moving them would be a part o
 
 from __future__ import annotations
 
+import contextlib
 import math
+import os
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from harness.check import fail_of
@@ -115,3 +117,24 @@ def cpu_seconds(
 def forget(subject: Subject, *kept: object) -> None:
     """Frees what a worker was asked to keep."""
     subject.call("@drop", [handle.id for handle in kept if isinstance(handle, Handle)])
+
+
+@contextlib.contextmanager
+def apart(subject: Subject) -> Iterator[None]:
+    """Judge and submission have a core each meanwhile, where there are two and the system allows it: neither moves the other."""
+    subject.ask(EMPTY)  # so that there is a process
+    process, cores = subject.clocks().process, sorted(os.sched_getaffinity(0))
+    first = process % len(cores)  # judges that run side by side take different ones
+    moved = False
+    if process and len(cores) > 1:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(process, {cores[first]})
+            moved = True
+            os.sched_setaffinity(0, set(cores) - {cores[first]})
+    try:
+        yield
+    finally:
+        if moved:
+            with contextlib.suppress(OSError):
+                os.sched_setaffinity(0, cores)
+                os.sched_setaffinity(process, cores)

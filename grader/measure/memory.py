@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader.sandbox import Limits, Sandbox
+from grader.sandbox import Limits, WorkerSubject
 from harness.check import fail_of
 from harness.expect import spell
 from harness.subject import LIMITS, Call, Subject
@@ -112,7 +112,9 @@ class Reached:
 GRID = 16  # lengths tried are multiples of it: finer steps are smaller than what a process varies by
 
 
-def largest_under(root: Path, memory_mib: int, cpu_seconds: float, prepare: Prepare, name: str, most: int) -> Reached:
+def largest_under(
+    whole: WorkerSubject, memory_mib: int, cpu_seconds: float, prepare: Prepare, name: str, most: int
+) -> Reached:
     """Bisects for the largest n up to `most` that a call gets through in a worker with so much memory.
 
     An end by a limit, be it an exception or the death of the process, is an answer. Raises Fail where the call fails by
@@ -121,7 +123,7 @@ def largest_under(root: Path, memory_mib: int, cpu_seconds: float, prepare: Prep
     uncounted = 10**6  # limits are what is looked for: reaching one counts against nothing
     limits = Limits(cpu_seconds, memory_mib=memory_mib, strikes=uncounted, patience=uncounted, calls=uncounted)
     ends: dict[int, str] = {}
-    with Sandbox(root, limits) as sandbox, sandbox.group("numpy") as subject:
+    with whole.limited(limits) as subject:
 
         def fits(k: int) -> bool:
             n = k * GRID

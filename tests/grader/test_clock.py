@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +11,7 @@ from grader.measure import clock
 from grader.measure.clock import EMPTY, Estimate
 from grader.sandbox import Sandbox
 from harness.check import Fail
-from harness.subject import Call, Clocks, Outcome
+from harness.subject import Call, Clocks, LocalSubject, Outcome
 from harness.values import Handle
 
 WORK = Call("attention.softmax", ([1.0],))
@@ -105,3 +106,24 @@ def test_waiting_is_told_from_working(submission):
         pytest.skip("this kernel does not say how long a process waited for a core")
     assert slept.cpu < slept.asleep
     assert worked.asleep < worked.cpu
+
+
+def test_judge_and_submission_have_a_core_each_while_timing(submission):
+    """Disjoint ones, and all of them afterwards, whatever is raised."""
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        pytest.skip("this machine has one core")
+    with Sandbox(submission()) as sandbox, sandbox.group("numpy") as subject:
+        with pytest.raises(Fail), clock.apart(subject):
+            process = subject.clocks().process
+            ours, theirs = os.sched_getaffinity(0), os.sched_getaffinity(process)
+            raise Fail("in the midst of it")
+        assert (len(theirs), ours & theirs, ours | theirs) == (1, set(), cores)
+        assert os.sched_getaffinity(0) == os.sched_getaffinity(process) == cores
+
+
+def test_a_submission_in_this_process_stays_with_the_judge(submission):
+    """There is nothing to be moved apart."""
+    cores = os.sched_getaffinity(0)
+    with clock.apart(LocalSubject(submission())):
+        assert os.sched_getaffinity(0) == cores

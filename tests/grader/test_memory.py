@@ -9,7 +9,7 @@ import pytest
 from grader.checks import step6_cost
 from grader.checks.step6_cost import alive, inputs, ran_out, told
 from grader.measure import memory
-from grader.measure.memory import Reached, largest_under, taken_by
+from grader.measure.memory import Reached, taken_by
 from grader.sandbox import Sandbox, SandboxError
 from harness.attend import SDPA
 from harness.check import CHECKS, Fail, run
@@ -31,6 +31,13 @@ def scaled_dot_product_attention(Q, K, V, mask=None, scale=None):
 def of_tables(submission, tables, more="pass"):
     """A submission that holds so many n × n arrays of float32 at once."""
     return submission(attention=TABLES.format(tables=tables, more=more))
+
+
+def largest_under(root, mib, seconds, most):
+    with Sandbox(root) as sandbox, sandbox.group("numpy") as subject:
+        found = memory.largest_under(subject, mib, seconds, inputs, SDPA, most)
+        assert (sandbox.strikes.total(), sandbox.timeouts) == (0, 0)
+    return found
 
 
 @pytest.mark.parametrize(
@@ -81,7 +88,7 @@ def test_a_call_that_fails_has_no_peak(submission):
 @pytest.mark.parametrize(("tables", "mib"), [(2, 64), (4, 64)])
 def test_the_largest_n_is_where_its_arrays_fill_the_limit(tables, mib, submission):
     """And memory is what runs out."""
-    found = largest_under(of_tables(submission, tables), mib, 5.0, inputs, SDPA, 8192)
+    found = largest_under(of_tables(submission, tables), mib, 5.0, 8192)
     fill = (mib * MIB / (4 * tables)) ** 0.5
     assert 0.85 * fill < found.n < fill
     assert (found.beyond, found.resource) == (found.n + memory.GRID, "memory")
@@ -90,18 +97,18 @@ def test_the_largest_n_is_where_its_arrays_fill_the_limit(tables, mib, submissio
 def test_a_process_that_is_killed_is_a_result(submission):
     """Where the system ends it in place of an exception, the largest n is the one before."""
     root = of_tables(submission, 1, "if n > 500: os.kill(os.getpid(), 9)")
-    assert largest_under(root, 256, 5.0, inputs, SDPA, 1024) == Reached(496, 512, "memory")
+    assert largest_under(root, 256, 5.0, 1024) == Reached(496, 512, "memory")
 
 
 def test_time_that_runs_out_first_is_named(submission):
     """A call that computes for too long is no matter of memory."""
     root = of_tables(submission, 1, "while n > 200: pass")
-    assert largest_under(root, 256, 0.2, inputs, SDPA, 512) == Reached(192, 208, "time")
+    assert largest_under(root, 256, 0.2, 512) == Reached(192, 208, "time")
 
 
 def test_nothing_runs_out_where_everything_fits(submission):
     """The last length is the answer, and none beyond it was tried."""
-    assert largest_under(of_tables(submission, 1), 256, 5.0, inputs, SDPA, 256) == Reached(256, None, "")
+    assert largest_under(of_tables(submission, 1), 256, 5.0, 256) == Reached(256, None, "")
 
 
 def test_a_length_that_memory_cannot_hold_is_named_and_not_tried(monkeypatch, submission):
@@ -109,7 +116,7 @@ def test_a_length_that_memory_cannot_hold_is_named_and_not_tried(monkeypatch, su
     monkeypatch.setattr(memory, "available", lambda: 20 * MIB)
     with Sandbox(of_tables(submission, 3)) as sandbox, sandbox.group("numpy") as subject:
         result = run(CHECKS["step6.cost.memory"], subject, 1)
-        assert run(CHECKS["step6.cost.largest"], sandbox.root, 1).told == (
+        assert run(CHECKS["step6.cost.largest"], subject, 1).told == (
             "The largest n is not looked for: 256 MiB of memory are not free here.",
         )
     assert result.status == "passed"
@@ -124,7 +131,8 @@ def test_a_machine_without_a_fence_measures_no_largest_n(monkeypatch, submission
         raise SandboxError("no fence")
 
     monkeypatch.setattr(memory, "largest_under", refuses)
-    result = run(CHECKS["step6.cost.largest"], submission(), 1)
+    with Sandbox(submission()) as sandbox, sandbox.group("numpy") as subject:
+        result = run(CHECKS["step6.cost.largest"], subject, 1)
     assert (result.status, result.told) == ("passed", ("The largest n is not looked for: no fence.",))
 
 
