@@ -242,11 +242,13 @@ def _provisional(judged: Sequence[Judged], rubric: Rubric, numbers: Sequence[int
     waiting = [j for j in judged if j.result.status == "not-run" and j.result.reason == NOT_YET]
     if waiting:
         reasons.append("the grading has not come to its end")
-    late = [j for j in judged if j.result.status == "not-run" and j.result.reason == TIME_UP]
+    # what is worth nothing withholds no score
+    worth = [j for j in judged if rubric.points.get(j.check.step) and rubric.weight_of(j.check)]
+    late = [j for j in worth if j.result.status == "not-run" and j.result.reason == TIME_UP]
     if late:
         what = "1 check was" if len(late) == 1 else f"{len(late)} checks were"
         reasons.append(f"{what} not judged, since {TIME_UP}")
-    broken = [j for j in judged if j.result.status == "not-run" and j.result.reason not in (NOT_YET, TIME_UP)]
+    broken = [j for j in worth if j.result.status == "not-run" and j.result.reason not in (NOT_YET, TIME_UP)]
     if broken:
         what = "1 check" if len(broken) == 1 else f"{len(broken)} checks"
         reasons.append(f"{what} could not be judged, which is the grader's own fault and lowers no score")

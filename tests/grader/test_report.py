@@ -192,6 +192,13 @@ def test_a_check_that_broke_withholds_the_score_and_tells_staff(tmp_path):
     assert "TypeError" not in check_of(report, ROWS.id).output
 
 
+def test_a_check_that_is_worth_nothing_withholds_no_score(tmp_path):
+    """One that only measures could not be run: staff are told, and the score stands."""
+    report = report_of(tmp_path, broken(BYTES), extra="checks:\n  step2.bytes: {weight: 0}\n")
+    assert (report.provisional, report.score) == ((), 100.0)
+    assert BYTES.id in report.faults
+
+
 def test_a_report_on_the_way_is_provisional(tmp_path):
     report = report_of(tmp_path, broken(GREEDY, NOT_YET), broken(BYTES, NOT_YET))
     assert (report.score, report.subtotal, report.faults) == (None, 60.0, {})

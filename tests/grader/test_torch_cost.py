@@ -1,6 +1,9 @@
 """What is measured of tensors: by the process's own account, held against the judge's clock and against the formula."""
 
+import resource
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -136,3 +139,22 @@ def test_a_group_for_a_gpu_that_is_not_there_is_the_graders_fault():
         with pytest.raises(SandboxError):
             with sandbox.group("torch", backend="torch", device="cuda") as subject:
                 subject.ask(Call("@len", ([],)))
+
+
+@pytest.mark.slow
+def test_a_group_on_a_gpu_has_no_limit_of_addresses_and_may_open_more_files():
+    """CUDA reserves far more addresses than it uses; on a CPU the limit stands."""
+    ask = (
+        "import resource; from harness import fence; "
+        "plan = {'uid': 1, 'processes': 64, 'file_bytes': 1, 'cpu_seconds': 60, 'memory': MEMORY, 'open_files': FILES}; "
+        "assert fence._limit(plan); "
+        "print(*(resource.getrlimit(r)[0] for r in (resource.RLIMIT_AS, resource.RLIMIT_NOFILE)))"
+    )
+    found = {}
+    for device, memory, files in (("cpu", 2**31, 128), ("cuda", 0, 1024)):
+        text = ask.replace("MEMORY", str(memory)).replace("FILES", str(files))
+        run = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+        found[device] = [int(word) for word in run.stdout.split()]
+    assert found["cuda"] == [resource.getrlimit(resource.RLIMIT_AS)[0], 1024]
+    assert found["cpu"][0] > 2**31
+    assert found["cpu"][1] == 128
