@@ -7,19 +7,22 @@ from typing import Any
 
 import numpy as np
 
-from harness.signs import Hint, numbers, same
+from harness import signs_attention, signs_decode
+from harness.signs import Hint, numbers, pair, same
+from harness.signs_decode import decoder
 from harness.subject import Asking
-from harness.values import Callback, Handle
+from harness.values import Callback, Dtype, Handle
+
+_sdpa = signs_attention.FAMILIES["sdpa"]
 
 # -- cache ------------------------------------------------------------------------------------------------------------
 
 
 def _cache(subject: Asking) -> Iterator[Hint]:
+    yield from signs_decode.apart(subject)
     yield from _cache_alone(subject)
-    number = subject.call("kv_cache.kv_cache_bytes", 2, 3, 5, 7, 4)
-    if number.ok and isinstance(number.value, int | float) and number.value != 1680:
-        yield Hint("cache-bytes-formula", f"kv_cache_bytes(2, 3, 5, 7, 4) is {number.value:g}; 2·2·3·5·7·4 is 1680.")
-    made = subject.keep("@model", _decoder())
+    yield from _kv_cache_bytes(subject)
+    made = subject.keep("@model", decoder())
     if not made.ok:
         return
     ids = subject.call("kv_cache.generate", made.value, [1, 2, 3], 5)
@@ -27,17 +30,19 @@ def _cache(subject: Asking) -> Iterator[Hint]:
         yield Hint(
             "generate-off-by-one", f"generate gives {len(ids.value)} ids where 5 are asked, after a prompt of 3."
         )
-    yield from _looks_ahead(subject, made.value)
+    ahead = list(_looks_ahead(subject, made.value))
+    yield from ahead
     filled = subject.keep("kv_cache.prefill", made.value, [1, 2, 3])
     if filled.ok and isinstance(filled.value, tuple | list) and len(filled.value) == 2:
         yield from _one_step(subject, made.value, filled.value[1])
+    if not ahead:
+        yield from signs_decode.hints(subject)
 
 
-def _decoder() -> dict[str, Any]:
-    embedding, *matrices = numbers((9, 8), *[(8, 8), (8, 4), (8, 4), (8, 8)] * 2)
-    names = ("W_Q", "W_K", "W_V", "W_O")
-    layers = [dict(zip(names, (w / 3 for w in matrices[i : i + 4]), strict=True)) for i in (0, 4)]
-    return {"embedding": embedding, "layers": layers, "n_heads": 4, "n_kv_heads": 2, "positions": "none"}
+def _kv_cache_bytes(subject: Asking) -> Iterator[Hint]:
+    number = subject.call("kv_cache.kv_cache_bytes", 2, 3, 5, 7, 4)
+    if number.ok and isinstance(number.value, int | float) and number.value != 1680:
+        yield Hint("cache-bytes-formula", f"kv_cache_bytes(2, 3, 5, 7, 4) is {number.value:g}; 2·2·3·5·7·4 is 1680.")
 
 
 def _looks_ahead(subject: Asking, model: Handle) -> Iterator[Hint]:
@@ -47,7 +52,12 @@ def _looks_ahead(subject: Asking, model: Handle) -> Iterator[Hint]:
         if name == "prefill":
             one, other = (v[0] if isinstance(v, tuple | list) and len(v) == 2 else None for v in (one, other))
         if np.shape(one) == np.shape(other) == (2, 9) and not same(one[0], other[0]):
-            yield Hint(None, f"In {name}, the first token's logits change with the token after it.")
+            held = subject.keep("kv_cache.prefill", model, [1, 2]).value
+            alone = (
+                name == "prefill" and subject.call("@len", held[1]).value == 2
+            )  # forward's are right, two are stored
+            code = "cache-prefill-unmasked" if alone else None
+            yield Hint(code, f"In {name}, the first token's logits change with the token after it.")
             return
 
 
@@ -55,12 +65,12 @@ def _one_step(subject: Asking, model: Handle, cache: Any) -> Iterator[Hint]:
     """A prompt of three tokens and one decoded: what the cache held before is there after, and one token more."""
     if not isinstance(cache, Handle):
         return
-    length, before = subject.call("@len", cache), subject.method(cache, "keys", 0)
+    length, before, deep = subject.call("@len", cache), *(subject.method(cache, "keys", i) for i in (0, 1))
     step = subject.call("kv_cache.decode_step", model, 4, cache)
-    longer, after = subject.call("@len", cache), subject.method(cache, "keys", 0)
+    longer, after, deeper = subject.call("@len", cache), *(subject.method(cache, "keys", i) for i in (0, 1))
     if not step.ok or length.value != 3:
         return
-    if longer.value == 3 and np.shape(after.value) == np.shape(before.value):
+    if longer.value == 3 and same(after.value, before.value) and same(deeper.value, deep.value):
         yield Hint("cache-not-appended", "After a prompt of 3 tokens and a decoded one, the cache holds 3.")
     elif longer.value == 5 and len(after.value) == 5:
         yield Hint("cache-appended-twice", "After a prompt of 3 tokens and a decoded one, the cache holds 5.")
@@ -76,7 +86,7 @@ def _one_step(subject: Asking, model: Handle, cache: Any) -> Iterator[Hint]:
 
 
 def _cache_alone(subject: Asking) -> Iterator[Hint]:
-    made = subject.keep("kv_cache.KVCache", 1, 2, 3, 4, "float32")
+    made = subject.keep("kv_cache.KVCache", 1, 2, 3, 4, Dtype("float32"))
     if not made.ok or not isinstance(made.value, Handle):
         return
     cache = made.value
@@ -100,7 +110,10 @@ def _cache_alone(subject: Asking) -> Iterator[Hint]:
         return
     fill = subject.method(cache, "append", 0, k[:1], v[:1])
     if fill.kind == "raised" and fill.type.endswith("ValueError"):
-        yield Hint("cache-capacity-off-by-one", "A cache for 4 tokens takes 3 and refuses the fourth.")
+        other = subject.keep("kv_cache.KVCache", 1, 2, 3, 4, Dtype("float32")).value
+        four = np.concatenate([k, k])[:4]
+        if not subject.method(other, "append", 0, four, four).ok:
+            yield Hint("cache-capacity-off-by-one", "A cache for 4 tokens takes 3 and refuses the fourth.")
     elif fill.ok:
         more = subject.method(cache, "append", 0, k, v)
         if more.ok and np.shape(subject.method(cache, "keys", 0).value)[:1] == (7,):
@@ -142,8 +155,42 @@ def _largest_n(subject: Asking) -> Iterator[Hint]:
         yield Hint("search-off-by-one", "Where every n up to 1000 fits, largest_n gives 512, the last doubling.")
 
 
+def _equivariance_gap(subject: Asking) -> Iterator[Hint]:
+    """Three tokens moved on in a circle, two exchanged, none moved: undoing differs from doing in the first alone."""
+    X, *W = numbers((3, 4), (4, 4), (4, 4), (4, 4))
+    orders = ([0, 1, 2], [1, 0, 2], [1, 2, 0])
+    found = [subject.call("experiments.equivariance_gap", X, *W, np.array(order)).value for order in orders]
+    gaps: list[float] = [gap for gap in found if isinstance(gap, float)]
+    if len(gaps) != 3 or gaps[0] > 1e-9 or gaps[2] < 1e-6:
+        return
+    plain, moved = (
+        pair(subject.call("attention.self_attention", rows, *W), (3, 4), (3, 3)) for rows in (X, X[orders[2]])
+    )
+    if gaps[1] < 1e-9:
+        seen = "Two tokens exchanged leave no gap, and three moved on in a circle do: the order is undone by the same order."
+    else:
+        seen = "Without a shuffle there is no gap, and with any there is one: the outputs are not put back in order."
+    if plain and moved and same(moved[0], plain[0][orders[2]]):  # attention itself is equivariant
+        yield Hint("equivariance-not-unshuffled", seen)
+
+
+def _compare_with_sdpa(subject: Asking) -> Iterator[Hint]:
+    """At d = 1 the scale is 1, however it is made: rows that agree there alone differ by their scale."""
+    rows = subject.call("experiments.compare_with_sdpa", [(1, 1, 6, d) for d in (1, 4, 16)]).value
+    found = [row.get("max_abs_diff") for row in rows if isinstance(row, dict)] if isinstance(rows, list | tuple) else []
+    apart: list[float] = [gap for gap in found if isinstance(gap, float)]
+    if len(apart) != 3 or any(True for _ in _sdpa(subject)):
+        return
+    if apart[0] < 1e-5 < 1e-3 < min(apart[1:]):
+        seen = f"The difference is rounding at d = 1, where the scale is 1, and {apart[2]:.2g} at d = 16."
+        yield Hint("sdpa-scale-mismatch", seen)
+
+
 FAMILIES = {
     "cache": _cache,
+    "kv_cache_bytes": _kv_cache_bytes,
+    "equivariance_gap": _equivariance_gap,
+    "compare_with_sdpa": _compare_with_sdpa,
     "score_bytes": _score_bytes,
     "fit_exponent": _fit_exponent,
     "local_slopes": _local_slopes,

@@ -119,6 +119,18 @@ FAULTS: list[tuple[str, str, str, str]] = [
     ("cache", "cache-unbounded", f"{FULL}|{APPEND}|{APPEND.replace('k', 'v')}", "        if False:|"
      "        self.k[layer] = np.concatenate([self.k[layer][:begin], k])|"
      "        self.v[layer] = np.concatenate([self.v[layer][:begin], v])"),
+    ("cache", "cache-prefill-unmasked", "    mask = causal_mask(n, before + n)", "    import sys\n\n    mask = causal_mask(n, before + n)\n"
+     "    mask = np.logical_or(mask, sys._getframe(1).f_code.co_name == 'prefill')"),
+    ("cache", "cache-position-reset", "[before:].astype", "[before if n > 1 else 0 :][:n].astype"),
+    ("cache", "positions-ignored", '    if model.positions == "sinusoidal":', '    if model.positions == "sinusoidal" and n > 1:'),
+    ("cache", "cache-shared-state", "        self.k = [np.zeros((capacity, n_kv_heads, d_head), dtype) for _ in range(n_layers)]",
+     "        self.k = [np.zeros((capacity, n_kv_heads, d_head), dtype)] * n_layers"),
+    ("compare_with_sdpa", "sdpa-scale-mismatch", "dropout_p=0.0)", "dropout_p=0.0, scale=1.0 / q.shape[-1])"),
+    ("cache", "cache-missing-self", "        mixed, _ = scaled", "        mask = mask if n > 1 else np.arange(before + 1)[None] < before\n        mixed, _ = scaled"),
+    ("cache", "cache-layer-mixed", "        all_v = cache.values(index)", "        all_v = cache.values(index if n > 1 else 0)"),
+    ("kv_cache_bytes", "cache-bytes-formula", "    return 2 * n_layers", "    return n_layers"),
+    ("equivariance_gap", "equivariance-not-unshuffled", "shuffled[back]", "shuffled[permutation]"),
+    ("equivariance_gap", "equivariance-not-unshuffled", "shuffled[back]", "shuffled"),
     ("score_bytes", "memory-formula", "    return n * n * itemsize * heads", "    return n * itemsize * heads"),
     ("fit_exponent", "fit-inverted", "    x, y = np.log(ns), np.log(seconds)", "    y, x = np.log(ns), np.log(seconds)"),
     ("local_slopes", "fit-inverted", "    x, y = np.log2(ns), np.log2(seconds)", "    y, x = np.log2(ns), np.log2(seconds)"),
