@@ -36,16 +36,17 @@ def attention(dtype: str, subject: Subject) -> None:
     """what attention costs is measured here, and worth no points."""
     gpu = on_gpu(subject)
     try:
-        taken = _lengths(subject, dtype, gpu)
+        taken, left_out = _lengths(subject, dtype, gpu)
     except Fail as failure:
         if failure.got is None:  # that it works is for other checks to say
             return
         raise
     if taken:
-        tell(_told(subject, taken, dtype, gpu), seconds={n: t.seconds for n, t in taken.items()})
+        tell(_told(subject, taken, dtype, gpu) + left_out, seconds={n: t.seconds for n, t in taken.items()})
 
 
-def _lengths(subject: Subject, dtype: str, gpu: bool) -> dict[int, Taken]:
+def _lengths(subject: Subject, dtype: str, gpu: bool) -> tuple[dict[int, Taken], str]:
+    """What calls took by their length, and why longer ones were left out where memory ended."""
     taken: dict[int, Taken] = {}
     there = memory.available()
     for n in NS + (LONGER if gpu else ()):
@@ -53,8 +54,13 @@ def _lengths(subject: Subject, dtype: str, gpu: bool) -> dict[int, Taken]:
             break
         if not gpu and there is not None and 6 * score_bytes(n, 4) > there:
             break
-        taken[n] = attention_at(subject, SDPA, n, D, dtype)
-    return taken
+        try:
+            taken[n] = attention_at(subject, SDPA, n, D, dtype)
+        except Fail as failure:
+            if failure.code != "out-of-memory" or not taken:
+                raise
+            return taken, f" n = {n} does not fit into the memory that a call may use."
+    return taken, ""
 
 
 def _told(subject: Subject, taken: dict[int, Taken], dtype: str, gpu: bool) -> str:

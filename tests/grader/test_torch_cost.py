@@ -95,6 +95,24 @@ def test_what_is_measured_is_told_behind_the_fence_too(tmp_path, id):
     assert " 0 ms" not in result.told[0]
 
 
+@pytest.mark.slow
+def test_a_length_that_memory_does_not_hold_is_named_and_the_others_are_told(tmp_path):
+    """Attention that asks for a TiB from n = 600 on."""
+    greedy = """
+_right = scaled_dot_product_attention
+def scaled_dot_product_attention(Q, K, V, mask=None, scale=None):
+    if Q.shape[-2] > 600:
+        torch.empty(2**40)
+    return _right(Q, K, V, mask, scale)
+"""
+    with Sandbox(with_more(tmp_path, greedy), trust=True) as sandbox:
+        with sandbox.group("torch", backend="torch") as subject:
+            result = run(CHECKS["step10.cost.attention-in-float32"], subject, 1)
+    assert result.status == "passed"
+    assert "at 512" in result.told[0]
+    assert "n = 1024 does not fit" in result.told[0]
+
+
 # -- a GPU that is not there, or that broke ---------------------------------------------------------------------------
 
 
