@@ -18,6 +18,7 @@ import shutil
 import signal
 import socket
 import sys
+import tempfile
 import threading
 import time
 from pathlib import Path
@@ -219,6 +220,7 @@ def _child(request: dict[str, Any], parent: int, wire_descriptor: int, output_de
     in_memory = request["in_memory"] and fence.own_folder(str(folder), plan["folder_bytes"], plan["folder_files"])
     root, scratch = furnish(folder, Path(request["source"]), plan["uid"])
     os.environ.update(HOME=str(scratch), TMPDIR=str(scratch))
+    tempfile.tempdir = None  # the worker has asked once, and its own is out of reach from here
     os.chdir(root)
     plan["read"].append(f"/proc/{os.getpid()}")
     layers = [*(["folder"] if in_memory else []), *fence.raise_fence(plan, parent)]

@@ -227,6 +227,12 @@ def test_a_forged_code_is_no_finding(submission):
     assert len(sandbox.integrity) == 1
 
 
+def test_a_temporary_file_is_a_submissions_to_make(submission):
+    """An honest one may spill to disk, by the module that everybody uses for it."""
+    body = "import tempfile\nwith tempfile.TemporaryFile() as f: return f.write(b'four')"
+    assert answer(submission, body)[0].value == 4
+
+
 _JUDGE = """
 import sys, time
 from pathlib import Path
