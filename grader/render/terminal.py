@@ -30,7 +30,11 @@ def render(report: Report) -> RenderableType:
         parts += _beneath(step, told)
     parts += [Text(""), *_total(report)]
     if report.compared:
-        parts += [Text(""), Text("For staff, and for no points:"), *(Text(text, style="dim") for text in report.compared)]
+        parts += [
+            Text(""),
+            Text("For staff, and for no points:"),
+            *(Text(text, style="dim") for text in report.compared),
+        ]
     return Group(*parts)
 
 
