@@ -280,6 +280,8 @@ class _Judge:
                         # the grader's own fault may be the machine's, and pass: once more, in a fresh process
                         subject.close()
                         results[c.id] = checking.run(c, subject, draws.seed_of(self.secret, c.id))
+                    if needs != "files":
+                        subject.forget()
                     if results[c.id].status == "not-run" and self.sandbox.time_is_up():
                         results[c.id] = CheckResult(c, "not-run", reason=TIME_UP)
         return results

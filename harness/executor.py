@@ -14,6 +14,7 @@ Built-in names beside "module.function":
     @same a, b                whether two handles are one object
     @random shapes, dtype, seed   keeps standard-normal arrays that are made here, a handle each
     @drop numbers             forgets what is kept under these numbers of handles
+    @forget                   forgets all that is kept
     @torch array, dtype       keeps a tensor of this dtype (its own where none is named), on torch's default device
     @parts handle             a handle for each item of a kept tuple, list or array (the first 8)
     @normal shapes, dtype, seed   keeps standard-normal tensors, a handle each
@@ -243,6 +244,10 @@ class Executor:
     def _do_drop(self, numbers: list[int]) -> bool:
         for number in numbers:
             self._keep.objects.pop(number, None)
+        return True
+
+    def _do_forget(self) -> bool:
+        self._keep.objects.clear()
         return True
 
     def _do_timed(self, name: str, *args: Any) -> tuple[float, Handle]:

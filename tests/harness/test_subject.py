@@ -132,6 +132,14 @@ def test_a_cache_may_build_on_a_container(opened, base, pair):
     assert (subject.call("@attr", alone, "nbytes").value, subject.call("@attr", beside, "nbytes").value) == (7, 7)
 
 
+def test_what_is_kept_can_be_forgotten(opened):
+    """A handle of what was forgotten is told as gone."""
+    subject = opened()
+    x = subject.keep("@array", np.zeros(2)).value
+    assert subject.call("@forget").value is True
+    assert "is gone" in subject.call("attention.softmax", x).text
+
+
 def test_kept_arrays_can_be_written_anew(opened):
     """New values in the same memory, seen by the next call."""
     subject = opened()
