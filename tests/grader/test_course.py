@@ -132,6 +132,7 @@ def test_a_gpu_has_one_grading_at_a_time():
     with machines.one() as first, machines.one() as second:
         assert [first, second] == [([], {"CUDA_VISIBLE_DEVICES": "0"}), ([], {"CUDA_VISIBLE_DEVICES": "3"})]
         assert machines._free.empty()
+    assert machines._free.qsize() == 2
     with machines.one() as again:
         assert again == ([], {"CUDA_VISIBLE_DEVICES": "3"})
     with batch.Machines(["1"], in_containers=True).one() as inside, batch.Machines().one() as none:
