@@ -83,3 +83,13 @@ def test_a_folder_without_python_is_refused(tmp_path: Path) -> None:
     assert done.exit_code == 2
     assert "name the folder that attention.py is in" in " ".join(done.output.replace("│", " ").split())
     assert not (tmp_path / "in.zip").exists()
+
+
+def test_a_mapped_name_goes_in_with_its_mapping_and_is_not_missing(tmp_path: Path) -> None:
+    """adapters.toml is handed in, and what it maps is not told as missing."""
+    lab = Path(shutil.copytree(BASE, tmp_path / "lab"))
+    (lab / "attention.py").write_text((BASE / "attention.py").read_text().replace("softmax(", "my_softmax("))
+    (lab / "adapters.toml").write_text('[attention]\nsoftmax = "my_softmax"\n')
+    packed = choose(lab)
+    assert "adapters.toml" in packed.files
+    assert packed.missing == ()
