@@ -105,7 +105,7 @@ def test_gradescopes_image_is_rehearsed_as_the_platform_runs_it(tmp_path):
         "base": ("examples/base", ""),
         "fault": ("examples/one_mistake", "codes = ['softmax-wrong-axis']\nsteps = [1]\nscore = 76.31\n"),
     }
-    cases["template"] = ("student_template", "score = 0\nsteps = [1]\n")
+    cases["template"] = ("student_template", "score = 0\nsteps = [1]\nalone = true\n")
     for name, (source, page) in cases.items():
         shutil.copytree(ROOT / source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
         if page:

@@ -7,6 +7,7 @@ what must come out; one without is graded as it is, and must get full marks and 
     also  = []                  faults that may be named beside them, or in place of one
     steps = [1, 2]              steps of which at least the first must lose points
     score = 81.5                the score, where that is known
+    alone = true                nothing is laid under its files
 """
 
 from __future__ import annotations
@@ -114,7 +115,10 @@ def _case(folder: Path, base: Path | None) -> Case:
     if score is not None and type(score) not in (int, float):
         raise CaseError(f"{file}: score is {score!r}: write a number, as score = 81.5")
     correct = value.get("kind") == "correct" or not (codes or also or steps or score is not None or "kind" in value)
-    return Case(folder.name, folder, base, codes, also, tuple(steps), score, correct)
+    if not isinstance(value.get("alone", False), bool):
+        raise CaseError(f"{file}: alone is {value['alone']!r}: write alone = true, or leave it out")
+    under = None if value.get("alone") else base
+    return Case(folder.name, folder, under, codes, also, tuple(steps), score, correct)
 
 
 def _texts(file: Path, value: Mapping[str, Any], key: str) -> tuple[str, ...]:

@@ -59,6 +59,9 @@ def test_a_case_is_laid_over_the_base_and_one_without_a_page_stands_alone(folder
         "attention.py": "wrong",
         "kv_cache.py": "right too",
     }
+    (folder / "fault" / "case.toml").write_text("alone = true\nsteps = [1]\n")
+    find(folder)[1].assemble(tmp_path / "bare")
+    assert [p.name for p in (tmp_path / "bare").iterdir()] == ["attention.py"]
     own.assemble(tmp_path / "alone")
     assert [p.name for p in (tmp_path / "alone").iterdir()] == ["attention.py"]
     assert [c.name for c in find(folder, ["aul", "wn"])] == ["fault", "own"]
@@ -71,6 +74,7 @@ def test_a_case_is_laid_over_the_base_and_one_without_a_page_stands_alone(folder
         ("codes = 3", "codes is 3"),
         ('steps = ["1"]', "list of numbers"),
         ('score = "80"', "write a number"),
+        ("alone = 1", "write alone = true"),
     ],
 )
 def test_a_broken_page_is_told_with_its_name(folder, page, said):
