@@ -25,6 +25,7 @@ from grader import compare, intake, leaderboard, own_tests, pictures, served
 from grader.companion import asks_attention_alone
 from grader.diagnosis import UNRECOGNISED
 from grader.families import FAMILIES, Family
+from grader.measure import turn
 from grader.pictures import Picture
 from grader.report import NOT_YET, TIME_UP, Judged, Report, build_report
 from grader.rubric import Rubric
@@ -273,7 +274,7 @@ class _Judge:
                     subject = (
                         self.submission.root if needs == "files" else stack.enter_context(self._subject(needs, follow))
                     )
-                measured = contextlib.nullcontext() if self.rubric.weight_of(c) else self.sandbox.uncounted()
+                measured = contextlib.nullcontext() if self.rubric.weight_of(c) else self._measuring()
                 with loosened(by=self.rubric.tolerance_of(c.id)), measured:
                     results[c.id] = checking.run(c, subject, draws.seed_of(self.secret, c.id))
                     if results[c.id].status == "not-run" and needs != "files" and not self.sandbox.time_is_up():
@@ -285,6 +286,12 @@ class _Judge:
                     if results[c.id].status == "not-run" and self.sandbox.time_is_up():
                         results[c.id] = CheckResult(c, "not-run", reason=TIME_UP)
         return results
+
+    @contextlib.contextmanager
+    def _measuring(self) -> Iterator[None]:
+        """Around a check that only measures: it counts against nothing, and no other on this machine measures meanwhile."""
+        with self.sandbox.uncounted(), turn.taken(self.sandbox.time_is_up):
+            yield
 
     def _absent(self, check: Check, follow: bool) -> Fail | None:
         """The failure of a check whose file is not there or is no Python: nothing is started to find that out."""
