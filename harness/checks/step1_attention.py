@@ -423,7 +423,8 @@ def the_scale_argument_replaces_the_root(subject: Subject, case: tuple[int, floa
     _scale_is(subject, d_k, 3, seed, scale, scale=scale)
     Q, K, V = Heads((), 3, 4, d_k, 5, "float64", seed).qkv()
     weights = attend(subject, Q, K, V, scale=0.0)[2]
-    if apart(weights, np.full_like(weights, 0.25)) > rounding("float64", 1, 4):
+    room = rounding("float64", 1, 4)
+    if apart(weights, np.full_like(weights, 0.25)) > room >= apart(weights, attend(subject, Q, K, V)[2]):
         note("scale-ignored", "scale=0.0 is taken for no scale at all: it should give every key the same weight.")
 
 

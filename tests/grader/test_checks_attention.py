@@ -332,6 +332,12 @@ def test_a_wider_dtype_and_a_scale_of_zero_are_notes(tmp_path):
     assert (wide.status, [code for code, _ in wide.notes]) == ("passed", ["wrong-dtype"])
 
 
+@pytest.mark.parametrize("name", ["softmax-epsilon", "not-deterministic--dropout"])
+def test_weights_that_are_wrong_at_every_scale_are_not_said_to_ignore_zero(name):
+    """The note is for who takes 0.0 for no scale: weights of scale=0.0 that are those of no scale given."""
+    assert judge(LocalSubject(SUBMISSIONS / name), "step1.attention.scale-argument").notes == ()
+
+
 def test_a_failing_case_is_shrunk_to_a_small_one():
     failure = judge(LocalSubject(SUBMISSIONS / "softmax-epsilon"), "step1.softmax.rows-sum-to-one").failure
     assert failure is not None
