@@ -156,6 +156,7 @@ LAYERS: tuple[Decision, ...] = (
         Option("steps since prefill in decode", "cache-position-reset"),
         Option("steps since prefill, from 1, in decode", "cache-position-reset", common=False),
         Option("end of the chunk in chunks", "cache-chunk-misaligned", common=False),
+        Option("none after the first tokens in chunks and decode", "positions-ignored", common=False),
     ),
     *pathwise(
         "layer input",

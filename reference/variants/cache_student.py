@@ -163,6 +163,8 @@ class Student:
         here = "decode" if walk == "decode" else "chunks" if past else ""
         if here and cache is not None:
             kind, _, scope = self.say("start").name.partition(" in ")
+            if kind == "none after the first tokens":
+                return np.zeros((n, d)) if past else table_of_positions(n, d)
             starts = {"0": 0, "1": 1, "one early": past - 1, "one late": past + 1, "end of the chunk": past + n,
                       "steps since prefill": cache.steps, "steps since prefill, from 1,": cache.steps + 1}  # fmt: skip
             if here in scope:
