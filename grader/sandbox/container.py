@@ -171,9 +171,13 @@ class _Docker:
     """A container of a Docker engine, attached by its API."""
 
     def __init__(self, image: Image, submission: Path) -> None:
-        import docker
-        from docker.errors import APIError, DockerException, ImageNotFound
-
+        try:
+            import docker
+            from docker.errors import APIError, DockerException, ImageNotFound
+        except ImportError:
+            raise SandboxError(
+                "the package docker is missing: python -m pip install 'attnlab-grader[docker]'"
+            ) from None
         try:
             self._client = docker.from_env()
             self._client.ping()

@@ -128,6 +128,13 @@ def test_what_is_missing_is_said_with_its_mend(submission, monkeypatch, image, h
         pass
 
 
+def test_a_missing_package_is_said_with_its_mend(submission, monkeypatch):
+    """The grader is installed without Docker's package by default."""
+    monkeypatch.setitem(sys.modules, "docker", None)
+    with pytest.raises(SandboxError, match=r"attnlab-grader\[docker\]"), Sandbox(submission(), image=Image("x")):
+        pass
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
