@@ -240,8 +240,11 @@ class WorkerSubject(Asking):
 
     def forget(self) -> None:
         """Lets go of what the submission was asked to keep: caches take memory, and may hold files."""
-        if self._link is not None and self._exchange(Call("@forget")).kind in LIMITS:
-            self.close()
+        if self._link is None or self._sandbox.time_is_up():  # then nothing more is asked, and all goes with the group
+            return
+        with contextlib.suppress(OutOfTime):
+            if self._exchange(Call("@forget")).kind in LIMITS:
+                self.close()
 
     def clocks(self) -> Clocks:
         if not self._pid or not self._worker:
