@@ -242,7 +242,7 @@ class WorkerSubject(Asking):
         """Lets go of what the submission was asked to keep: caches take memory, and may hold files."""
         if self._link is None or self._sandbox.time_is_up():  # then nothing more is asked, and all goes with the group
             return
-        with contextlib.suppress(OutOfTime):
+        with contextlib.suppress(OutOfTime, SandboxError):  # what was judged stands, whatever becomes of the worker
             if self._exchange(Call("@forget")).kind in LIMITS:
                 self.close()
 

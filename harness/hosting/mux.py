@@ -100,6 +100,8 @@ class Mux:
         """Hands whole frames to their channels."""
         while len(self._inbox) >= _HEAD.size:
             channel, length = _HEAD.unpack_from(self._inbox)
+            if length > _PART:
+                raise ConnectionError("bytes that no mux sends: what is waited for would never come whole")
             if len(self._inbox) < _HEAD.size + length:
                 return
             body = self._inbox[_HEAD.size : _HEAD.size + length]

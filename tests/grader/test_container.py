@@ -113,6 +113,30 @@ def test_a_bridge_that_ends_is_the_graders_own_fault(opened):
             subject.call("attention.softmax", 1)
 
 
+def test_what_is_no_bridge_is_said_at_once(monkeypatch, submission):
+    """An image that prints something of its own is told by name; what it prints is never waited for, or kept, as a frame."""
+
+    class Prints(Piped):
+        def __init__(self, image: Image, submission: Path) -> None:
+            self.process = subprocess.Popen(["yes"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            assert self.process.stdin and self.process.stdout
+            self.source, self.sink = self.process.stdout.fileno(), self.process.stdin.fileno()
+
+    monkeypatch.setattr(container, "_Docker", Prints)
+    with Sandbox(submission(), QUICK, image=Image("yes")) as sandbox:
+        with pytest.raises(SandboxError, match="yes does not run a worker"), sandbox.group("numpy") as subject:
+            subject.call("attention.softmax", 1)
+
+
+def test_a_worker_that_dies_between_checks_loses_no_verdict(opened):
+    """Letting go of what is kept raises nothing: the check before it has been judged."""
+    with opened("return x") as sandbox, sandbox.group("numpy") as subject:
+        assert subject.call("attention.softmax", 1.5).value == 1.5
+        assert sandbox.container is not None
+        sandbox.container._stream.process.kill()  # type: ignore[attr-defined]
+        subject.forget()
+
+
 @pytest.mark.parametrize(
     ("image", "host", "words"),
     [
