@@ -85,8 +85,8 @@ def grade(
         sandbox.deadline = None if time_limit is None else began + SHARE * time_limit
         judge = _Judge(submission, sandbox, rubric, secret, measure, device)
         on_step(_report(judge, rubric, secret, steps, students, done=False))  # whatever ends this, a report is there
-        for part in judge.judge_all(steps):
-            on_step(_report(judge, rubric, secret, steps, students, done=part))
+        for _ in judge.judge_all(steps):
+            on_step(_report(judge, rubric, secret, steps, students, done=False))
         own = own_tests.run(rubric.tests, judge.opened, rubric.visibility) if rubric.tests else None
         return _report(judge, rubric, secret, steps, students, done=True, drawn=judge.pictures(), own=own)
 
@@ -186,7 +186,7 @@ class _Judge:
             return self.submission.has("attention_torch") or bool(self.rubric.points.get(check.step))
         return check.needs != "tensors" or self.kv_kind == "torch"
 
-    def judge_all(self, steps: set[int] | None) -> Iterator[bool]:
+    def judge_all(self, steps: set[int] | None) -> Iterator[None]:
         """Judges everything, the part without torch first; yields after every group."""
         chosen = self.chosen(steps)
         alone = [c for c in chosen if c.needs == "numpy"]
@@ -194,7 +194,7 @@ class _Judge:
             self.sandbox.prepare("torch")  # it loads while attention.py is judged
         for number in sorted({c.step for c in alone}):
             self._judge_group([c for c in alone if c.step == number], "numpy", follow=False)
-            yield False
+            yield
         self.own_attention_fails = any(
             j.result.status == "failed" and any(f.startswith("attention.") for f in j.check.functions)
             for j in self.judged.values()
@@ -208,7 +208,7 @@ class _Judge:
             needs = LATER[kind]
             group = [c for c in chosen if c.step == number and c.needs == needs]
             self._judge_group(group, needs, follow=needs != "files" and self.own_attention_fails)
-            yield False
+            yield
 
     # -- running -------------------------------------------------------------------------------------------------------
 

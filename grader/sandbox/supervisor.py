@@ -146,12 +146,6 @@ class Sandbox:
         finally:
             self.strikes, self.spent, self.endings, self.timeouts = kept
 
-    def close_kind(self, kind: str) -> None:
-        """Ends one worker and frees its memory; it starts again when asked."""
-        worker = self._workers.pop(kind, None)
-        if worker:
-            worker.close()
-
     def worker(self, kind: str) -> Worker | ContainerWorker:
         """A worker that has loaded its libraries."""
         self.prepare(kind)
