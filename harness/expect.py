@@ -13,7 +13,7 @@ import numpy.typing as npt
 from harness import contract
 from harness.check import Fail, fail_of, note
 from harness.subject import Call, Outcome, Subject
-from harness.values import Array, Handle, Laid, Opaque
+from harness.values import Array, Callback, Handle, Laid, Opaque
 
 _WIDTH = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 
@@ -149,6 +149,8 @@ def spell_value(value: Any) -> str:
         return f"{value.dtype} array {value.shape}"
     if isinstance(value, Opaque):
         return f"a {value.type_name}"
+    if isinstance(value, Callback):
+        return "a function"
     if isinstance(value, Handle):
         return value.kind.rsplit(".", 1)[-1].lower()
     if value is None or isinstance(value, bool | int | float):

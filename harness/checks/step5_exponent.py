@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from harness.check import check, step
-from harness.expect import Asked, ask
+from harness.expect import Asked, ask, spell_value
 from harness.subject import Subject
 from harness.values import Blank, Callback, Handle
 
@@ -28,7 +28,7 @@ def numbers(asked: Asked, count: int, what: str) -> list[float]:
     if isinstance(value, np.ndarray) and value.ndim == 1:
         value = value.tolist()
     if not isinstance(value, list | tuple):
-        raise asked.fail(f"the result is a {type(value).__name__}", f"a list of {count} {what}")
+        raise asked.fail(f"the result is {spell_value(value)}", f"a list of {count} {what}")
     if len(value) != count:
         raise asked.fail(f"{len(value)} {what} came back", f"{count}")
     plain = [v.item() if isinstance(v, np.ndarray) and v.ndim == 0 else v for v in value]
