@@ -95,7 +95,10 @@ class Subject(Protocol):
         """Asks one thing."""
 
     def lend(self, stand_ins: StandIns) -> contextlib.AbstractContextManager[Subject]:
-        """The same submission, loaded afresh over modules whose functions are the judge's: {"attention": {name: Callback}}."""
+        """The same submission, loaded afresh over modules whose functions are the judge's: {"attention": {name: Callback}}.
+
+        What it was lent already stays lent.
+        """
 
     def clocks(self) -> Clocks:
         """The kernel's clocks of the submission's process: read before and after a call, they say what it cost."""
@@ -129,7 +132,8 @@ class LocalSubject(Asking):
 
         self.root = root
         self.printed = ""
-        self._executor = Executor(root, stand_ins or {}, _invoke)
+        self._stand_ins = stand_ins or {}
+        self._executor = Executor(root, self._stand_ins, _invoke)
 
     def ask(self, *calls: Call) -> list[Outcome]:
         heard = io.StringIO()
@@ -140,7 +144,7 @@ class LocalSubject(Asking):
 
     @contextlib.contextmanager
     def lend(self, stand_ins: StandIns) -> Any:
-        yield LocalSubject(self.root, stand_ins)
+        yield LocalSubject(self.root, {**self._stand_ins, **stand_ins})
 
     def clocks(self) -> Clocks:
         return Clocks(time.process_time())

@@ -14,19 +14,11 @@ from grader.checks.step3_sdpa import split, spoil
 from grader.checks.step6_memory import MOST_ALLOCATED, MOST_RESERVED, near
 from grader.diagnosis import UNRECOGNISED, Explanation
 from grader.families import Family, register
-from grader.instruments import (
-    MANY_CALLS,
-    MIB,
-    Decoded,
-    decode_latencies,
-    largest_n,
-    measure_peak,
-    over_attention,
-    plans,
-    time_attention,
-)
+from grader.instruments import MANY_CALLS, MIB, largest_n, measure_peak, over_attention, plans
 from harness.subject import Call, Outcome, Subject
-from reference.variants.experiments import MEASUREMENTS, UNREAD, Compared, Decoding, Measurement, mask_kind
+from harness.virtual_decoder import Decoded, Decoding, decode_latencies
+from harness.virtual_time import time_attention
+from reference.variants.experiments import MEASUREMENTS, UNREAD, Compared, Measurement, mask_kind
 from reference.variants.space import Answer, Failed, Probe
 
 Observe = Callable[[Subject], dict[str, Answer]]

@@ -218,7 +218,7 @@ class WorkerSubject(Asking):
 
     @contextlib.contextmanager
     def lend(self, stand_ins: StandIns) -> Iterator[WorkerSubject]:
-        with self._sandbox.group(self._kind, stand_ins, self._backend, self._device) as subject:
+        with self._sandbox.group(self._kind, {**self._stand_ins, **stand_ins}, self._backend, self._device) as subject:
             yield subject
 
     @contextlib.contextmanager

@@ -1,7 +1,8 @@
-"""Step 5: timing, and the exponent that it shows."""
+"""Step 5: the exponent that times show."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -10,15 +11,22 @@ from hypothesis import strategies as st
 from harness.check import check, step
 from harness.expect import Asked, ask, spell_value
 from harness.subject import Subject
-from harness.values import Blank, Callback, Handle
 
 step(5, "Measure the exponent", "7.9, step 5")
 
-TIME, SLOPES, FIT = "experiments.time_attention", "experiments.local_slopes", "experiments.fit_exponent"
+SLOPES, FIT = "experiments.local_slopes", "experiments.fit_exponent"
+
+
+def _noisy(ns: list[int]) -> st.SearchStrategy[tuple[list[int], list[float]]]:
+    micro = st.lists(st.integers(10, 50_000_000), min_size=len(ns), max_size=len(ns), unique=True)
+    return micro.map(lambda ticks: (ns, [t / 1e6 for t in ticks]))
+
+
 # unevenly spaced, and no two so close that a right formula loses digits in their difference
 lengths = st.lists(st.integers(0, 35), min_size=2, max_size=7, unique=True).map(
     lambda powers: [int(8 * 1.2**power) for power in sorted(powers)]
 )
+measured = lengths.filter(lambda ns: len(ns) > 2).flatmap(_noisy)  # of two points every line is the best one
 power_laws = st.tuples(lengths, st.floats(0.5, 3), st.floats(-6, 3))  # ns, exponent, log10 of the seconds at n = 1
 
 
@@ -84,16 +92,50 @@ def fit_exponent(subject: Subject, case: Any) -> None:
         raise asked.fail(f"the fit of c * n^{exponent:.3g} gives {asked.number():.6g}", f"{exponent:.6g}")
 
 
-@check("step5.time.real-clock", functions=TIME, families="time_attention", needs="torch", public=True)
-def real_clock(subject: Subject) -> None:
-    """With its own clock, time_attention gives one time above 0 for each length."""
+@check(
+    "step5.slopes.measured",
+    cases=measured,
+    examples=15,
+    functions=SLOPES,
+    families="local_slopes",
+    needs="torch",
+    public=True,
+)
+def slopes_between_points(subject: Subject, case: Any) -> None:
+    """From one length to the next, seconds grow as n to the power of the local slope."""
+    ns, seconds = case
+    asked = ask(subject, SLOPES, ns, seconds)
+    for i, slope in enumerate(numbers(asked, len(ns) - 1, "slopes")):
+        grown = math.log(seconds[i + 1] / seconds[i])
+        if not abs(slope * math.log(ns[i + 1] / ns[i]) - grown) <= 1e-7 * (1 + abs(grown)):
+            took = f"{seconds[i]:g} s at n = {ns[i]}, {seconds[i + 1]:g} s at n = {ns[i + 1]}"
+            raise asked.fail(
+                f"the slope is {slope:.6g}", f"({ns[i + 1]} / {ns[i]}) ** slope = {math.exp(grown):.6g}: {took}"
+            )
 
-    def attend(Q: Any, K: Any, V: Any) -> Any:
-        shape = tuple(Q.shape or ()) if isinstance(Q, Handle | np.ndarray) else ()
-        n, d = (shape[-2], shape[-1]) if len(shape) > 1 else (1, 1)
-        return Blank((n, d)), Blank((n, n))
 
-    asked = ask(subject, TIME, Callback(attend, by_handle=True), [3, 5])
-    for seconds in numbers(asked, 2, "times"):
-        if not 0 < seconds < 60:
-            raise asked.fail(f"a time is {seconds:.3g} s", "seconds, more than 0")
+@check(
+    "step5.fit.least-squares",
+    cases=measured,
+    examples=15,
+    functions=FIT,
+    families="fit_exponent",
+    needs="torch",
+    public=True,
+)
+def best_fit(subject: Subject, case: Any) -> None:
+    """No other exponent fits the measured times better: squared errors of log seconds, over all points, are least."""
+    ns, seconds = case
+    asked = ask(subject, FIT, ns, seconds)
+    exponent = asked.number()
+    least = misfit(ns, seconds, exponent)
+    little = 1e-4 * (1 + abs(exponent))  # less would be lost in the rounding of squares
+    for other in (exponent - 0.1, exponent + 0.1, exponent - little, exponent + little):
+        if misfit(ns, seconds, other) < least:
+            raise asked.fail(f"the exponent is {exponent:.6g}", f"the best fit, and {other:.6g} fits better")
+
+
+def misfit(ns: list[int], seconds: list[float], exponent: float) -> float:
+    """Squared errors that log seconds = constant + exponent * log n leaves, with the constant that suits it best."""
+    left = np.log(seconds) - exponent * np.log(ns)
+    return float(np.square(left - left.mean()).sum())

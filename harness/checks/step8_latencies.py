@@ -8,8 +8,10 @@ from typing import Any
 import numpy as np
 
 from harness.check import check
+from harness.checks.step5_exponent import close
 from harness.expect import Asked, ask, spell_value
 from harness.subject import Call, Subject
+from harness.virtual_decoder import SIZES, Decoded, Decoding, bytes_of, decode_latencies, decoding
 
 LATENCIES = "experiments.decode_latencies"
 
@@ -71,3 +73,106 @@ def real_clock(subject: Subject) -> None:
                 f"cache_bytes is {cache_bytes}",
                 f"{n_bytes}: 7 tokens are in the cache after the last step" if use_cache else "0: there is no cache",
             )
+
+
+# -- in virtual time ---------------------------------------------------------------------------------------------------
+
+SECONDS = "times by the clock that was given"
+
+
+def _scenarios(rng: np.random.Generator, use_cache: bool, asynchronous: bool) -> list[Decoding]:
+    return [
+        decoding(int(rng.integers(2**32)), prompt, new, use_cache, asynchronous) for prompt, new in ((4, 3), (2, 5))
+    ]
+
+
+def _shown(scenario: Decoding) -> str:
+    synchronize = ", synchronize=…" if scenario.asynchronous else ""
+    options = f"use_cache={scenario.use_cache}, clock=…{synchronize}"
+    return f"decode_latencies(model, {scenario.prompt} tokens, {scenario.new}, {options})"
+
+
+def _compare(subject: Subject, scenarios: list[Decoding]) -> list[tuple[Decoding, Decoded, Asked]]:
+    found = []
+    for scenario, decoded in zip(scenarios, decode_latencies(subject, scenarios), strict=True):
+        asked = Asked(Call(LATENCIES), decoded.outcome, _shown(scenario))
+        prefill_s, decode_s, _ = latencies(asked, scenario.new)
+        if not decoded.readings:
+            raise asked.fail("the clock that was given was not read", SECONDS, "timing-wrong-clock")
+        prefill, steps = _taken(scenario, decoded)
+        if not close(prefill_s, prefill):
+            raise asked.fail(f"prefill_s is {prefill_s:.6g}", f"{prefill:.6g}: the prefill alone, {SECONDS}")
+        for i, (seconds, wanted) in enumerate(zip(decode_s, steps, strict=True)):
+            if not close(seconds, wanted):
+                raise asked.fail(f"decode_s[{i}] is {seconds:.6g}", f"{wanted:.6g}: that step alone, {SECONDS}")
+        found.append((scenario, decoded, asked))
+    return found
+
+
+def _taken(scenario: Decoding, decoded: Decoded) -> tuple[float, list[float]]:
+    """Seconds of the prefill and of the steps after it: the last ones, as untimed work may come before."""
+    if len(decoded.work) <= scenario.new:  # too little was done to tell: what should have been
+        steps = scenario.steps if scenario.use_cache else scenario.passes[1:]
+        return scenario.passes[0], list(steps[: scenario.new])
+    passes = [seconds for _, seconds in decoded.work[: -scenario.new]]
+    return passes[-1], [seconds for _, seconds in decoded.work[-scenario.new :]]
+
+
+@check("step8.latencies.steps", functions=LATENCIES, families="decode_latencies", needs="torch", public=True)
+def steps(subject: Subject, rng: np.random.Generator) -> None:
+    """With a cache the prefill has its time, and every decode step after it its own."""
+    for _, decoded, asked in _compare(subject, _scenarios(rng, True, False)):
+        if decoded.path == "passes":
+            raise asked.fail(
+                "a step recomputed the prefix", "use_cache=True: decode_step with the cache", "cache-unused"
+            )
+
+
+@check("step8.latencies.recomputed", functions=LATENCIES, families="decode_latencies", needs="torch", public=True)
+def recomputed(subject: Subject, rng: np.random.Generator) -> None:
+    """Without a cache the first pass has its time, and every step recomputes the prefix."""
+    scenarios = _scenarios(rng, False, False)
+    found = decode_latencies(subject, scenarios)
+    for scenario, decoded in zip(scenarios, found, strict=True):
+        asked = Asked(Call(LATENCIES), decoded.outcome, _shown(scenario))
+        latencies(asked, scenario.new)
+        if decoded.path != "passes":
+            code = "use-cache-ignored" if decoded.path == "steps" else None
+            raise asked.fail("decode_step was called", "use_cache=False: the prefix recomputed in every step", code)
+        lengths = [n for event, n in decoded.events if event == "pass"][-scenario.new :]
+        for i, n in enumerate(lengths):
+            if n not in (scenario.prompt + i, scenario.prompt + i + 1):
+                raise asked.fail(
+                    f"step {i + 1} recomputed {n} tokens",
+                    f"{scenario.prompt + i}, or {scenario.prompt + i + 1} with the newest",
+                )
+    _compare(subject, scenarios)
+
+
+@check("step8.latencies.synchronised", functions=LATENCIES, families="decode_latencies", needs="torch", public=True)
+def synchronised(subject: Subject, rng: np.random.Generator) -> None:
+    """Queued work is waited for before the clock is read, with a cache and without."""
+    _compare(subject, _scenarios(rng, True, True) + _scenarios(rng, False, True))
+
+
+@check(
+    "step8.latencies.cache-bytes",
+    functions=LATENCIES,
+    families="decode_latencies",
+    needs="torch",
+    public=True,
+)
+def cache_bytes(subject: Subject, rng: np.random.Generator) -> None:
+    """cache_bytes is what the cache holds after the last step, and 0 where there is no cache."""
+    scenarios = [_scenarios(rng, use_cache, False)[i] for use_cache, i in ((True, 0), (True, 1), (False, 0))]
+    for scenario, decoded in zip(scenarios, decode_latencies(subject, scenarios), strict=True):
+        wanted = bytes_of(*SIZES, scenario.prompt + scenario.new) if scenario.use_cache else 0
+        _bytes(Asked(Call(LATENCIES), decoded.outcome, _shown(scenario)), scenario.new, wanted)
+
+
+def _bytes(asked: Asked, n_steps: int, wanted: int) -> None:
+    _, _, found = latencies(asked, n_steps)
+    if found != wanted:
+        raise asked.fail(
+            f"cache_bytes is {found}", f"{wanted}: read after the last step" if wanted else "0: there is no cache"
+        )

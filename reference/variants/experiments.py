@@ -14,6 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from harness.virtual_decoder import Decoding, decoding
+from harness.virtual_time import Device, Timing, timing
 from reference.attention import Array, causal_mask, scaled_dot_product_attention, self_attention
 from reference.variants.space import Answer, Decision, Failed, Option, Probe, Space, Variant, decision
 
@@ -31,30 +33,6 @@ class Measurement:
 
 
 # -- virtual time ----------------------------------------------------------------------------------------------------
-
-
-class Device:
-    """A machine whose time passes only by work. On an asynchronous one most of it passes when somebody waits for it."""
-
-    def __init__(self, asynchronous: bool) -> None:
-        self.asynchronous = asynchronous
-        self.now = 0.0
-        self.queued = 0.0
-        self.readings = 0
-
-    def clock(self) -> float:
-        self.readings += 1
-        return self.now
-
-    def synchronize(self) -> None:
-        self.now += self.queued
-        self.queued = 0.0
-
-    def work(self, seconds: float) -> None:
-        launch = seconds / 64 if self.asynchronous else seconds
-        self.now += launch
-        self.queued += seconds - launch
-
 
 UNREAD = ("the clock was not read",)  # all that can be said of such numbers; what was called still counts
 CLOCK = decision("clock", Option("ignored", "timing-wrong-clock"))
@@ -81,39 +59,6 @@ def _seconds(variant: Variant, device: Device, work: Callable[[], None]) -> floa
 
 
 # -- time_attention --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Timing:
-    """What happens during one time_attention: `costs[n][i]` seconds for the i-th call with length n."""
-
-    ns: tuple[int, ...]
-    warmup: int
-    repeats: int
-    asynchronous: bool
-    costs: Mapping[int, tuple[float, ...]]
-    d: int = 8
-
-    def cost(self, n: int, call: int) -> float:
-        costs = self.costs.get(n, (1.0,))
-        return costs[call] if call < len(costs) else costs[self.warmup + (call - self.warmup) % self.repeats]
-
-
-def timing(seed: int, ns: tuple[int, ...], warmup: int, repeats: int, asynchronous: bool, d: int = 8) -> Timing:
-    """Draw the costs: the first `warmup` calls of each n are cold, one of the rest is an outlier, no two are equal.
-
-    Costs are multiples of 1/1024 s, so that differences of clock readings are exact.
-    """
-    rng = np.random.default_rng(seed)
-    costs = {}
-    for n in ns:
-        cold = rng.choice(np.arange(4_000, 9_000), warmup, replace=False)
-        warm = np.sort(rng.choice(np.arange(64, 1_024), repeats, replace=False))
-        warm[-1] += 30_000  # an outlier: the mean is not the median
-        if repeats > 1:
-            warm = np.concatenate([warm[:1], warm[-1:], warm[1:-1]])  # neither first, last nor middle one is the median
-        costs[n] = tuple(float(ticks) / 1024 for ticks in (*cold, *warm))
-    return Timing(ns, warmup, repeats, asynchronous, costs, d)
 
 
 WARM_UP = decision(
@@ -411,27 +356,6 @@ LARGEST_N = Measurement(
 
 
 # -- decode_latencies ------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Decoding:
-    """One decode_latencies: seconds of the i-th whole pass (a prefill or a forward), and of the i-th decode step."""
-
-    prompt: int
-    new: int
-    use_cache: bool
-    asynchronous: bool
-    passes: tuple[float, ...]
-    steps: tuple[float, ...]
-
-
-def decoding(seed: int, prompt: int, new: int, use_cache: bool, asynchronous: bool) -> Decoding:
-    """Draw the seconds, multiples of 1/1024, no two equal."""
-    rng = np.random.default_rng(seed)
-    ticks = rng.choice(np.arange(64, 4_000), 2 * new + 4, replace=False)
-    ticks[0] += 8_000  # a prefill is long
-    seconds = tuple(float(t) / 1024 for t in ticks)
-    return Decoding(prompt, new, use_cache, asynchronous, seconds[: new + 2], seconds[new + 2 :])
 
 
 def _decode_latencies(variant: Variant, probe: Probe) -> Answer:

@@ -13,20 +13,29 @@ import pytest
 
 from grader.checks.step6_memory import MOST_ALLOCATED, near
 from grader.families import FAMILIES
-from grader.instruments import MIB, lent, over_attention, plans
+from grader.instruments import MIB, over_attention, plans
 from grader.sandbox import Sandbox
 from harness import contract
 from harness.check import CHECKS, Check, CheckResult, ordered, run
 from harness.draws import seed_of
 from harness.subject import Call, LocalSubject, Subject
+from harness.virtual_time import lent
 
 pytestmark = pytest.mark.slow
 
-for _package in ("harness.checks", "grader.checks"):
-    for _module in ("step3_sdpa", "step4_gaps", "step5_exponent", "step6_memory", "step7_append", "step8_latencies"):
-        importlib.import_module(f"{_package}.{_module}")
-importlib.import_module("grader.checks.step5_setup")
-importlib.import_module("grader.families.experiments")
+_PUBLIC = (
+    "step3_sdpa",
+    "step4_gaps",
+    "step5_exponent",
+    "step5_timing",
+    "step6_memory",
+    "step7_append",
+    "step8_latencies",
+)
+for _module in (*(f"harness.checks.{name}" for name in _PUBLIC), "grader.families.experiments"):
+    importlib.import_module(_module)
+for _module in ("step3_sdpa", "step4_gaps", "step5_setup", "step6_memory", "step7_append"):
+    importlib.import_module(f"grader.checks.{_module}")
 
 HERE = Path(__file__).parent
 FIXTURES = HERE.parent / "submissions" / "experiments"

@@ -7,17 +7,15 @@ import itertools
 import numpy as np
 import pytest
 
+from harness.virtual_time import Device, Timing, timing
 from reference import experiments
 from reference.attention import causal_mask
 from reference.variants.experiments import (
     ATTENTIONS,
     MEASUREMENTS,
-    Device,
     Measurement,
-    Timing,
     mask_kind,
     over,
-    timing,
 )
 from reference.variants.space import Answer, Failed, Variant, codes, variants
 
