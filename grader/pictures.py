@@ -20,7 +20,8 @@ from grader.checks.step9_report import Results, read_results
 from harness.attend import CAUSAL, SDPA, SELF, SOFTMAX
 from harness.check import Fail
 from harness.checks.step2_chapter import TOKENS, W_K, W_Q, W_V, E
-from harness.checks.step8_cache import DECODE, PREFILL, keep_model
+from harness.checks.step8_cache import DECODE, PREFILL
+from harness.checks.step8_decoder import keep_model
 from harness.growth import growth
 from harness.subject import Call, Subject
 from harness.values import Array, Handle

@@ -7,7 +7,8 @@ from typing import Any
 from grader.checks.step8_cache import VOCABULARY, compare, fields_of, model_of
 from grader.checks.step10_narrow import in_each_dtype
 from harness.check import Fail
-from harness.checks.step8_cache import DECODE, FORWARD, KV_CACHE, PREFILL, Sizes, sizes
+from harness.checks.step8_cache import DECODE, FORWARD, KV_CACHE, PREFILL
+from harness.checks.step8_decoder import Sizes, sizes
 from harness.expect import Asked, ask
 from harness.rounding import looseness
 from harness.subject import Call, Outcome, Subject

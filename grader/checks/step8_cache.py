@@ -20,19 +20,13 @@ from harness.checks.step8_cache import (
     GENERATE,
     KV_CACHE,
     PREFILL,
-    Sizes,
-    cache_for,
-    decode,
-    forward,
-    generated,
     held,
-    keep_model,
     length,
     must_refuse,
-    prefill,
-    sizes,
     store,
 )
+from harness.checks.step8_decoder import Sizes, cache_for, decode, forward, keep_model, prefill, sizes
+from harness.checks.step8_generate import generated
 from harness.expect import ask
 from harness.subject import Subject
 from harness.values import Array, Callback, Handle

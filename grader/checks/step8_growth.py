@@ -16,7 +16,8 @@ import numpy as np
 from grader.checks.step8_cache import GREEDY, VOCABULARY, fields_of
 from grader.measure.clock import Spent, cost_of_an_empty_call, forget, spent
 from harness.check import Fail, check, fail_of
-from harness.checks.step8_cache import DECODE, FORWARD, GENERATE, PREFILL, keep_model
+from harness.checks.step8_cache import DECODE, FORWARD, GENERATE, PREFILL
+from harness.checks.step8_decoder import keep_model
 from harness.expect import spell
 from harness.subject import Call, Outcome, Subject
 from harness.values import Handle

@@ -10,6 +10,8 @@ import pytest
 
 import grader.checks.step8_cache
 import harness.checks.step8_cache
+import harness.checks.step8_decoder
+import harness.checks.step8_generate
 from grader.diagnosis import UNRECOGNISED, explain, same
 from grader.families import FAMILIES
 from grader.families.cache import explain_answers
@@ -136,7 +138,15 @@ def laid_over_the_base(name: str, folder: Path) -> tuple[Path, str]:
 
 
 def checks() -> list[Check]:
-    modules = (grader.checks.step8_cache.__name__, harness.checks.step8_cache.__name__)
+    modules = {
+        module.__name__
+        for module in (
+            grader.checks.step8_cache,
+            harness.checks.step8_cache,
+            harness.checks.step8_decoder,
+            harness.checks.step8_generate,
+        )
+    }
     ours = [c for c in CHECKS.values() if c.run.__module__ in modules]
     return checking.ordered(ours)
 
