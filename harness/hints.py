@@ -2,7 +2,7 @@
 
 Rows that do not sum to 1 while columns do; a weight wherever the mask hides; two keys whose weights stand to each other
 as no scaling by 1/sqrt(d_k) would have it. A hint is given only where the observation proves it; a correct submission
-gets none. The looking is done in harness.signs_attention and harness.signs_decoder.
+gets none. The looking is done in the modules harness.signs_….
 """
 
 from __future__ import annotations
@@ -11,14 +11,18 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from harness import signs_attention, signs_decoder
+from harness import signs_attention, signs_decoder, signs_experiments
 from harness.check import CheckResult
 from harness.messages import MESSAGES
 from harness.signs import Hint
 from harness.subject import Asking
 
 GENERAL = {"raised", "missing", "wrong-shape", "wrong-dtype", "not-finite", "not-an-array", "unrecognised"}
-FAMILIES: dict[str, Callable[[Asking], Iterator[Hint]]] = {**signs_attention.FAMILIES, **signs_decoder.FAMILIES}
+FAMILIES: dict[str, Callable[[Asking], Iterator[Hint]]] = {
+    **signs_attention.FAMILIES,
+    **signs_decoder.FAMILIES,
+    **signs_experiments.FAMILIES,
+}
 
 
 class Hints:

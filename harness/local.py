@@ -16,7 +16,7 @@ import harness.checks
 from harness import check as checking
 from harness import draws, loader
 from harness.check import Check, CheckResult
-from harness.subject import Call, LocalSubject, Outcome
+from harness.subject import Call, LocalSubject, Outcome, StandIns
 
 PUBLIC_SECRET = b"public"
 """The draws of public checks hang on this; the evidence that a student is shown is found with it too."""
@@ -27,7 +27,11 @@ NOT_WRITTEN = "NotImplementedError"
 class Held(LocalSubject):
     """The in-process form for many calls: the submission's modules stay the imported ones from `held` to its end."""
 
+    _modules: contextlib.ExitStack | None = None
+
     def ask(self, *calls: Call) -> list[Outcome]:
+        if self._modules is None:
+            return super().ask(*calls)
         heard = io.StringIO()
         with contextlib.redirect_stdout(heard):
             outcomes = [self._executor.run(call) for call in calls]
@@ -36,12 +40,31 @@ class Held(LocalSubject):
 
     @contextlib.contextmanager
     def held(self) -> Iterator[None]:
-        with self._executor.active():
+        self._modules = contextlib.ExitStack()
+        self._modules.enter_context(self._executor.active())
+        try:
             yield
+        finally:
+            self._modules.close()
+            self._modules = None
+
+    @contextlib.contextmanager
+    def lend(self, stand_ins: StandIns) -> Iterator[LocalSubject]:
+        """As ever. The modules are let go of meanwhile: what borrows may ask this one from within its own calls."""
+        held, self._modules = self._modules, None
+        if held is not None:
+            held.close()
+        try:
+            with super().lend(stand_ins) as borrower:
+                yield borrower
+        finally:
+            if held is not None:
+                held.enter_context(self._executor.active())
+                self._modules = held
 
     @property
     def backend(self) -> str:
-        return self._executor.backend()
+        return self._executor.backend() if self._modules is not None else super().backend
 
 
 def public_checks(steps: set[int] | None = None) -> list[Check]:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import io
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
@@ -114,6 +115,16 @@ class Asking:
     def ask(self, *calls: Call) -> list[Outcome]:
         raise NotImplementedError
 
+    def lend(self, stand_ins: StandIns) -> contextlib.AbstractContextManager[Asking]:
+        raise NotImplementedError
+
+    def clocks(self) -> Clocks:
+        raise NotImplementedError
+
+    @property
+    def backend(self) -> str:
+        raise NotImplementedError
+
     def call(self, name: str, *args: Any, **kwargs: Any) -> Outcome:
         return self.ask(Call(name, args, kwargs))[0]
 
@@ -143,16 +154,26 @@ class LocalSubject(Asking):
         return outcomes
 
     @contextlib.contextmanager
-    def lend(self, stand_ins: StandIns) -> Any:
+    def lend(self, stand_ins: StandIns) -> Iterator[LocalSubject]:
         yield LocalSubject(self.root, {**self._stand_ins, **stand_ins})
 
     def clocks(self) -> Clocks:
-        return Clocks(time.process_time())
+        return Clocks(time.process_time(), memory=_most_memory())
 
     @property
     def backend(self) -> str:
         with self._executor.active():
             return self._executor.backend()
+
+
+def _most_memory() -> int | None:
+    """Bytes that this process has had in memory at most; None where the system does not say."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else 1024 * most
 
 
 def _invoke(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -11,31 +11,17 @@ import numpy as np
 
 from grader.instruments import over_attention
 from harness.check import check
-from harness.checks.step3_sdpa import COMPARE, rows_of
+from harness.checks.step3_sdpa import COMPARE, ERROR, of_dtype, rows_of, spoil
 from harness.expect import Asked, ask
 from harness.subject import Subject
-from harness.values import Array
 from reference.variants.experiments import Compared, mask_kind
 
 SHAPES = [(2, 3, 6, 8), (1, 2, 5, 16)]
-ERROR = 0.75  # the largest that `spoil` makes
 PRECISION = {
     "float16": 2e-2,
     "float32": 2e-5,
     "float64": 1e-12,
 }  # of a difference between two ways of rounding, at shapes as small as these
-
-
-def spoil(output: Array, factor: float = 1.0) -> Array:
-    """Every entry 0.125 too large, but for two of every matrix: the first 0.25 too small, the last 0.75 too large.
-
-    So no other statistic of the errors is as large as their largest absolute value; below 0, `factor` makes the
-    largest error a negative one, which signed statistics miss.
-    """
-    error = np.full(output.shape, 0.125)
-    error[..., 0, 0] = -0.25
-    error[..., -1, -1] = ERROR
-    return output + factor * error
 
 
 def split(calls: list[Compared], shapes: Sequence[tuple[int, ...]]) -> list[list[Compared]] | None:
@@ -156,13 +142,6 @@ def dtype(subject: Subject) -> None:
                 if not 0 <= row["max_abs_diff"] <= PRECISION[name]:
                     seen = f"max_abs_diff is {row['max_abs_diff']:.3g} for a right attention in {name}"
                     raise asked.fail(seen, f"at most {PRECISION[name]:g}, {name}'s rounding")
-
-
-def of_dtype(array: Array, name: str) -> bool:
-    """Whether the values are of that dtype; a wider array that holds them exactly is as good (attention.py need not know float16)."""
-    if array.dtype.kind != "f" or array.dtype.itemsize < np.dtype(name).itemsize:
-        return False
-    return bool(np.array_equal(array.astype(name).astype(array.dtype), array))
 
 
 @check(

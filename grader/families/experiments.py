@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 
 from grader import diagnosis
-from grader.checks.step3_sdpa import split, spoil
+from grader.checks.step3_sdpa import split
 from grader.checks.step6_memory import MOST_ALLOCATED, MOST_RESERVED, near
 from grader.diagnosis import UNRECOGNISED, Explanation
 from grader.families import Family, register
 from grader.instruments import MANY_CALLS, MIB, largest_n, measure_peak, over_attention, plans
+from harness.checks.step3_sdpa import spoil
 from harness.subject import Call, Outcome, Subject
 from harness.virtual_decoder import Decoded, Decoding, decode_latencies
 from harness.virtual_time import time_attention

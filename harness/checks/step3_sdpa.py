@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
+
+import numpy as np
 
 from harness.check import check, note, step
 from harness.expect import Asked, ask
+from harness.own_attention import over_own_attention
 from harness.subject import Subject
+from harness.values import Array
 
 step(3, "Verify against a reference", "7.9, step 3")
 
@@ -83,3 +89,73 @@ def own_attention(subject: Subject) -> None:
             if not 0 <= row["max_abs_diff"] <= FLOAT32_BOUND:
                 shown = f"the largest difference at shape {row['shape']} is {row['max_abs_diff']:.3g}"
                 raise asked.fail(shown, f"between 0 and {FLOAT32_BOUND:g} in float32")
+
+
+ERROR = 0.75  # the largest that `spoil` makes
+
+
+def spoil(output: Array, factor: float = 1.0) -> Array:
+    """Every entry 0.125 too large, but for two of every matrix: the first 0.25 too small, the last 0.75 too large.
+
+    So no other statistic of the errors is as large as their largest absolute value; below 0, `factor` makes the
+    largest error a negative one, which signed statistics miss.
+    """
+    error = np.full(output.shape, 0.125)
+    error[..., 0, 0] = -0.25
+    error[..., -1, -1] = ERROR
+    return output + factor * error
+
+
+@check(
+    "step3.sdpa.error-on-purpose",
+    functions=(COMPARE, "attention.scaled_dot_product_attention"),
+    families="compare_with_sdpa",
+    stands_on="step3.sdpa.own-attention",
+    needs="torch",
+    public=True,
+)
+def error_on_purpose(subject: Subject) -> None:
+    """With errors added to what your attention gives, the largest of them is what compare_with_sdpa reports."""
+    with over_own_attention(subject) as (borrower, attention):
+        own = rows_of(ask(borrower, COMPARE, SHAPES, dtype="float64"), SHAPES)
+        for factor in (1.0, -1.0):
+            attention.spoil = partial(spoil, factor=factor)
+            asked = ask(borrower, COMPARE, SHAPES, dtype="float64")
+            for row, before in zip(rows_of(asked, SHAPES), own, strict=True):
+                if not abs(row["max_abs_diff"] - ERROR) <= abs(before["max_abs_diff"]) + 1e-9:
+                    seen = f"max_abs_diff is {row['max_abs_diff']:.4g} at shape {row['shape']}"
+                    raise asked.fail(seen, f"{ERROR}, the largest error that was added to your outputs")
+
+
+@check(
+    "step3.sdpa.given",
+    functions=(COMPARE, "attention.scaled_dot_product_attention"),
+    families="compare_with_sdpa",
+    stands_on="step3.sdpa.rows",
+    needs="torch",
+    public=True,
+)
+def what_attention_is_given(subject: Subject) -> None:
+    """Attention is given what the row says: inputs of that shape, in the dtype that was asked for."""
+    for dtype in ("float64", "float32", "float16"):
+        with over_own_attention(subject) as (borrower, attention):
+            asked = ask(borrower, COMPARE, SHAPES, dtype=dtype)
+            rows_of(asked, SHAPES)
+        given = [array for call in attention.calls for array in call.arrays if isinstance(array, np.ndarray)]
+        for batch, heads, n, d in SHAPES:
+            tables = sum(math.prod(a.shape[:-2]) for a in given if a.shape[-2:] == (n, d)) / 3
+            if tables < batch * heads:
+                shapes = ", ".join(dict.fromkeys(str(a.shape) for a in given)) or "nothing"
+                wanted = f"Q, K and V of shape {(batch, heads, n, d)}, all at once or head by head"
+                raise asked.fail(f"attention was given {shapes}", wanted, "sdpa-wrong-inputs")
+        for array in given:
+            if not of_dtype(array, dtype):
+                seen = f"attention was given {array.dtype}"
+                raise asked.fail(seen, f"numbers of {dtype}", "sdpa-wrong-dtype")
+
+
+def of_dtype(array: Array, name: str) -> bool:
+    """Whether the values are of that dtype; a wider array that holds them exactly is as good (attention.py need not know float16)."""
+    if array.dtype.kind != "f" or array.dtype.itemsize < np.dtype(name).itemsize:
+        return False
+    return bool(np.array_equal(array.astype(name).astype(array.dtype), array))

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from harness.check import check
 from harness.expect import ask
+from harness.own_attention import over_own_attention
 from harness.subject import Subject
+from harness.values import Array
 
 GAP = "experiments.equivariance_gap"
 ROUNDING = 1e-12  # float64, outputs of size 1: sums of a few terms in another order
@@ -40,3 +42,35 @@ def own_attention(subject: Subject, case: tuple[int, int]) -> None:
         broken = ask(subject, GAP, X, W_Q, W_K, W_V, permutation, **options)
         if not broken.number() > SEEN:
             raise broken.fail(f"the gap is {broken.number():.3g}", f"a gap {what}: a slot is not like another any more")
+
+
+def one_slot_off(output: Array) -> Array:
+    """1 added to all that the first slot gives."""
+    first: Array = (np.arange(output.shape[-2]) == 0)[:, None]
+    return output + first
+
+
+@check(
+    "step4.gap.one-slot-off",
+    functions=(GAP, "attention.self_attention"),
+    families="equivariance_gap",
+    stands_on="step4.gap.own-attention",
+    needs="torch",
+    public=True,
+)
+def finds_one_slot_off(subject: Subject) -> None:
+    """With 1 added to the outputs of one slot, the gap is 1: it is measured, and not known beforehand."""
+    X, *W = gap_inputs(5)
+    permutation = np.roll(np.arange(5), 1)
+    with over_own_attention(subject) as (borrower, attention):
+        own = ask(borrower, GAP, X, *W, permutation)
+        attention.spoil = one_slot_off
+        off = ask(borrower, GAP, X, *W, permutation)
+    if not abs(off.number() - 1) <= own.number() + ROUNDING:
+        raise off.fail(f"the gap is {off.number():.3g}", "1, which was added to the outputs of the first slot")
+
+
+def gap_inputs(n: int) -> list[Array]:
+    """X (n, 4) and three matrices, always the same."""
+    rng = np.random.default_rng(n)
+    return [rng.standard_normal((n, 4)), *rng.standard_normal((3, 4, 4))]

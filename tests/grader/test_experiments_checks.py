@@ -27,6 +27,7 @@ _PUBLIC = (
     "step3_sdpa",
     "step4_gaps",
     "step5_exponent",
+    "step5_setup",
     "step5_timing",
     "step6_memory",
     "step7_append",
@@ -34,7 +35,7 @@ _PUBLIC = (
 )
 for _module in (*(f"harness.checks.{name}" for name in _PUBLIC), "grader.families.experiments"):
     importlib.import_module(_module)
-for _module in ("step3_sdpa", "step4_gaps", "step5_setup", "step6_memory", "step7_append"):
+for _module in ("step3_sdpa", "step4_gaps", "step6_memory", "step7_append"):
     importlib.import_module(f"grader.checks.{_module}")
 
 HERE = Path(__file__).parent

@@ -1,4 +1,4 @@
-"""Step 5: whether making the inputs is timed, which no clock of the judge's own can show, as only attend moves it.
+"""Step 5: whether making the inputs is timed, which no virtual clock can show, as only attend moves it.
 
 So the CPU clock of the submission's process is read whenever it calls back: what it did between a reading of `clock` and the
 attend that follows is what it times besides attend.
@@ -6,11 +6,11 @@ attend that follows is what it times besides attend.
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from statistics import median
 from typing import Any
 
-from grader.measure.clock import forget, spent
 from harness.check import Fail, check
 from harness.checks.step5_exponent import numbers
 from harness.checks.step5_timing import TIME
@@ -25,7 +25,7 @@ CLEARLY = 10  # times what passes between two calls that follow each other at on
 MOST_EVENTS = 1_000
 
 
-@check("step5.time.inputs-made-before", functions=TIME, needs="torch", stands_on="step5.time.median")
+@check("step5.time.inputs-made-before", functions=TIME, needs="torch", stands_on="step5.time.median", public=True)
 def inputs_made_before(subject: Subject) -> None:
     """Nothing but attend is timed: queries, keys and values are made before the clock is read."""
     if too_early(subject) and too_early(subject):
@@ -65,8 +65,8 @@ def too_early(subject: Subject) -> bool:
     if not after or not all(before):
         return False
     at_once = CLEARLY * min(after)
-    found = [median(b) / max(at_once, making(subject, n) / 5) for n, b in zip(NS, before, strict=True)]
-    return median(found) > 1
+    found = [median(b) > max(at_once, making(subject, n) / 5) for n, b in zip(NS, before, strict=True)]
+    return median(found) > 0  # two of the three lengths
 
 
 def between(events: list[tuple[str, int, float]], first: str, second: str, n: int) -> list[float]:
@@ -79,7 +79,10 @@ def making(subject: Subject, n: int) -> float:
     """CPU seconds that making three arrays (n, D) of normal numbers takes in the submission's process."""
     costs = []
     for seed in range(2):
-        outcome, cost = spent(subject, Call("@random", ([[n, D]] * 3, "float64", seed)))
-        forget(subject, *outcome.value)
-        costs.append(cost.cpu)
+        before = subject.clocks().cpu
+        made = subject.ask(Call("@random", ([[n, D]] * 3, "float64", seed)))[0]
+        if not made.ok:
+            return math.inf  # nothing can be said
+        costs.append(subject.clocks().cpu - before)
+        subject.ask(Call("@drop", ([handle.id for handle in made.value],)))
     return min(costs)

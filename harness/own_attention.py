@@ -1,0 +1,78 @@
+"""The submission's own attention.py under the feet of its experiments: watched, and wrong on purpose where that is wanted.
+
+What an experiment ought to find can be told without a right attention: an error that was added to the outputs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from harness import contract
+from harness.subject import Call, Subject
+from harness.values import Array, Callback
+from harness.virtual_time import MOST_CALLS, lent
+
+ATTEND = ("scaled_dot_product_attention", "self_attention")
+Change = Callable[[Array], Array]
+
+
+@dataclass(frozen=True)
+class Attended:
+    """One call of attention: its arrays (Q, K and V, or X and the matrices), and the mask."""
+
+    arrays: tuple[Any, ...]
+    mask: Any
+
+
+@dataclass
+class OwnAttention:
+    """attention.py's functions, asked of the submission itself.
+
+    spoil   changes every output before it is handed on
+    turn    changes every mask before it is asked with
+    calls   what was attended to, in order
+    """
+
+    subject: Subject
+    spoil: Change | None = None
+    turn: Change | None = None
+    calls: list[Attended] = field(default_factory=list)
+
+    def lent(self) -> dict[str, Callback]:
+        asking = {f: self._attend if f.name in ATTEND else self._ask for f in contract.functions_of("attention")}
+        return {f.name: lent(partial(ask, f)) for f, ask in asking.items()}
+
+    def _attend(self, function: contract.Function, *args: Any, **kwargs: Any) -> Any:
+        if len(self.calls) >= MOST_CALLS:
+            raise ValueError("called too often")
+        given = dict(zip((*function.required, *function.optional), args, strict=False)) | kwargs
+        arrays = tuple(given.pop(name, None) for name in function.required)
+        mask = given.get("mask")
+        self.calls.append(Attended(arrays, mask))
+        if self.turn is not None and isinstance(mask, np.ndarray):
+            given["mask"] = self.turn(mask)
+        value = self._ask(function, *arrays, **given)
+        if self.spoil is None or not isinstance(value, tuple | list) or len(value) != 2:
+            return value
+        output, weights = value
+        return (self.spoil(output).astype(output.dtype), weights) if isinstance(output, np.ndarray) else value
+
+    def _ask(self, function: contract.Function, *args: Any, **kwargs: Any) -> Any:
+        outcome = self.subject.ask(Call(function.full_name, args, kwargs))[0]
+        if not outcome.ok:
+            raise ValueError(f"{function.name}: {outcome.text or outcome.kind}")
+        return outcome.value
+
+
+@contextlib.contextmanager
+def over_own_attention(subject: Subject) -> Iterator[tuple[Subject, OwnAttention]]:
+    """The submission's experiments over its own attention, as `OwnAttention` hands it on."""
+    attention = OwnAttention(subject)
+    with subject.lend({"attention": attention.lent()}) as borrower:
+        yield borrower, attention
