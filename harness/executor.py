@@ -10,6 +10,7 @@ Built-in names beside "module.function":
     @fetch handle, rows       an array's values, or some rows @attr handle, name   an attribute
     @len handle               len()                           @method handle, name, *args
     @lines name, *args        calls a function, and counts the lines of Python that it runs
+    @rows fields, name, *args calls a function of a Decoder with these fields, and counts the rows multiplied by its W_K
     @timed name, *args        seconds of a call by this process's own clock, and its kept result: no evidence for a judge
     @same a, b                whether two handles are one object
     @random shapes, dtype, seed   keeps standard-normal arrays that are made here, a handle each
@@ -41,7 +42,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import adapters, contract, loader, values
+from harness import adapters, contract, counted, loader, values
 from harness.subject import Call, Frame, Outcome, StandIns
 from harness.values import Array, Blank, Callback, Dtype, Handle, Keep, Laid, Opaque, Proxy
 
@@ -141,7 +142,7 @@ class Executor:
         """One call, whatever it does short of ending the process."""
         try:
             tensors = call.name.startswith("attention_torch.") or (
-                call.name.startswith(("kv_cache.", "@m", "@tensor")) and self.backend() == "torch"
+                call.name.startswith(("kv_cache.", "@m", "@tensor", "@rows")) and self.backend() == "torch"
             )
             function = self._find(call.name)
             args = [self._receive(value, tensors) for value in call.args]
@@ -288,6 +289,13 @@ class Executor:
         finally:
             sys.settrace(before)
         return count
+
+    def _do_rows(self, fields: dict[str, Any], name: str, *args: Any, **kwargs: Any) -> float:
+        count = counted.Count(len(fields["layers"][0]["W_K"]))
+        make = counted.tensor if values.is_tensor(fields["embedding"]) else counted.array
+        layers = [{**layer, "W_K": make(layer["W_K"], count)} for layer in fields["layers"]]
+        self._find(name)(self._do_model({**fields, "layers": layers}), *args, **kwargs)
+        return count.rows
 
     def _do_same(self, a: Any, b: Any) -> bool:
         return a is b

@@ -619,53 +619,6 @@ def generate_as_many_as_asked(subject: Subject, case: tuple[tuple[Sizes, int], b
         generated(subject, kept, prompt, n, use_cache, VOCABULARY)
 
 
-def tied_model(seed: int) -> tuple[Decoder, list[list[int]]]:
-    """A decoder whose logits are small whole numbers, and prompts after which two ids are equally good.
-
-    W_O is 0, so a token's logits are its embedding's products with all embeddings, exact in any order of summation.
-    Ids i and i + 5 have one embedding, with the largest product with itself.
-    """
-    rng = np.random.default_rng(seed)
-    half = np.eye(5, 8) * 4 + rng.integers(-1, 2, (5, 8))
-    W_Q, W_K, W_V = rng.standard_normal((3, 8, 8))
-    layer = Layer(W_Q, W_K, W_V, np.zeros((8, 8)))
-    return Decoder(np.concatenate([half, half]), (layer,), 2, 2), [[int(t)] * 2 for t in rng.permutation(10)[:4]]
-
-
-@oracle(
-    "step8.generate.lowest-id-on-ties",
-    cases=st.tuples(st.integers(0, 2**32 - 1), st.booleans()),
-    functions=(GENERATE,),
-    stands_on=GREEDY,
-    about=("generate-not-greedy",),
-)
-def generate_ties(subject: Subject, case: tuple[int, bool]) -> None:
-    """Of equally good ids the lowest is taken."""
-    model, prompts = tied_model(case[0])
-    kept = keep_model(subject, fields_of(model))
-    for prompt in prompts:
-        got = generated(subject, kept, prompt, 2, case[1], 10)
-        _same_ids(got, decoder.generate(model, prompt, 2), f"generate(model, {prompt}, 2, use_cache={case[1]})")
-
-
-@oracle(
-    "step8.generate.no-id-ends-it",
-    cases=st.tuples(st.sampled_from([7, 12, 20]), st.booleans()),
-    functions=(GENERATE,),
-    stands_on=GREEDY,
-    about=("generate-not-greedy", "generate-off-by-one"),
-    examples=4,
-)
-def no_id_ends_it(subject: Subject, case: tuple[int, bool]) -> None:
-    """No id ends the text: whichever it is, max_new_tokens come."""
-    n, use_cache = case
-    layer = Layer(np.eye(n), np.eye(n), np.eye(n), np.zeros((n, n)))
-    kept = keep_model(subject, fields_of(Decoder(2 * np.eye(n), (layer,), 1, 1)))
-    for token in range(n):  # with W_O = 0 and these embeddings every id is its own successor
-        got = generated(subject, kept, [token], 2, use_cache, n)
-        _same_ids(got, [token, token], f"generate(model, [{token}], 2, use_cache={use_cache})")
-
-
 @oracle(
     "step8.generate.calls-apart",
     cases=st.tuples(texts, st.booleans()),

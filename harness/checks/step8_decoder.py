@@ -14,10 +14,34 @@ import numpy as np
 from hypothesis import strategies as st
 
 from harness.check import Fail, check
-from harness.checks.step8_cache import DECODE, FORWARD, PREFILL, new_cache
+from harness.checks.step8_cache import DECODE, FORWARD, KV_CACHE, PREFILL, length, new_cache
 from harness.expect import Asked, ask
 from harness.subject import Call, Outcome, Subject
 from harness.values import Array, Handle, Opaque
+
+# What a decoder that answers wrongly over a sound cache is most likely about.
+DECODING = (
+    "cache-not-appended",
+    "cache-appended-twice",
+    "cache-missing-self",
+    "decode-self-twice",
+    "cache-layer-mixed",
+    "cache-position-reset",
+    "positions-ignored",
+    "positions-misplaced",
+    "cache-truncated",
+    "cache-padding-attended",
+    "cache-given-ignored",
+    "cache-keys-values-swapped",
+    "cache-shared-state",
+    "cache-prefill-unmasked",
+    "cache-chunk-misaligned",
+    "cache-head-order",
+    "cache-unused",
+    "decode-residual-missing",
+    "decode-extra-step",
+    "decode-stale-logits",
+)
 
 # -- decoders and texts ------------------------------------------------------------------------------------------------
 
@@ -141,6 +165,7 @@ def own_forward(subject: Subject, model: Handle, tokens: list[int], dtype: str) 
     public=True,
     functions=(PREFILL, FORWARD),
     families=("cache",),
+    about=DECODING,
     stands_on="step8.forward.logits",
 )
 def prefill_agrees(subject: Subject, case: Sizes) -> None:
@@ -163,6 +188,7 @@ def prefill_agrees(subject: Subject, case: Sizes) -> None:
     public=True,
     functions=(PREFILL, DECODE, FORWARD),
     families=("cache",),
+    about=DECODING,
     stands_on="step8.forward.logits",
 )
 def decode_agrees(subject: Subject, case: Sizes) -> None:
@@ -175,4 +201,49 @@ def decode_agrees(subject: Subject, case: Sizes) -> None:
         got = decode(subject, model, tokens[n], cache, VOCABULARY, case.dtype)
         if apart(got, own[n], case.dtype):
             seen = f"after 2 tokens of prefill, decode step {n - 1} does not give forward's last row"
+            raise Fail(seen, "the same logits", call=f"decode_step(model, {tokens[n]}, cache)", got=got)
+
+
+CHUNKS = ((2, 3), (3, 1, 2), (1, 2, 2))
+
+
+@check(
+    "step8.prefill.goes-on-from-a-cache",
+    cases=st.tuples(sizes(tokens=(7, 8)), st.sampled_from(CHUNKS)),
+    examples=8,
+    needs="kv",
+    public=True,
+    functions=(KV_CACHE, PREFILL, DECODE, FORWARD),
+    families=("cache",),
+    about=("cache-given-ignored", "cache-chunk-misaligned", "cache-position-reset"),
+    stands_on="step8.prefill.logits",
+)
+def prefill_goes_on_from_a_cache(subject: Subject, case: tuple[Sizes, tuple[int, ...]]) -> None:
+    """prefill goes on from the cache that it is given, an empty one too, and gives it back: a prompt may come in chunks."""
+    what, chunks = case
+    fields, tokens = random_decoder(what)
+    model = keep_model(subject, fields)
+    own = own_forward(subject, model, tokens, what.dtype)
+    cache = cache_for(subject, fields, len(tokens))
+    done = 0
+    for n in chunks:
+        got, back = prefill(subject, model, tokens[done : done + n], cache, (n, VOCABULARY), what.dtype)
+        if (
+            ask(subject, "@same", cache, back, shown="prefill(model, tokens, cache=cache)[1] is cache").value
+            is not True
+        ):
+            unused = length(subject, cache) == done
+            seen = f"another cache came back{f', and the given one still holds {done} tokens' if unused else ''}"
+            code = "cache-given-ignored" if unused else None
+            raise Fail(seen, "the given cache, continued", code=code, call="prefill(model, tokens, cache=cache)")
+        done += n
+        if apart(got, own[done - n : done], what.dtype):
+            seen = f"prefill in chunks: the logits of tokens {done - n + 1} to {done} are not forward's"
+            raise Fail(seen, "the same logits", call="prefill(model, tokens, cache=cache)", got=got)
+    for n in range(done, len(tokens)):
+        got = decode(subject, model, tokens[n], cache, VOCABULARY, what.dtype)
+        if apart(got, own[n], what.dtype):
+            seen = (
+                f"after chunks of {', '.join(map(str, chunks))} tokens a decode step does not give forward's last row"
+            )
             raise Fail(seen, "the same logits", call=f"decode_step(model, {tokens[n]}, cache)", got=got)
