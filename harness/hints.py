@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from harness import signs_attention, signs_decoder, signs_experiments
-from harness.check import CheckResult
+from harness.check import Check, CheckResult
 from harness.messages import MESSAGES
 from harness.signs import Hint
 from harness.subject import Asking
@@ -23,6 +23,11 @@ FAMILIES: dict[str, Callable[[Asking], Iterator[Hint]]] = {
     **signs_decoder.FAMILIES,
     **signs_experiments.FAMILIES,
 }
+
+OF_FUNCTION = {"scaled_dot_product_attention": "sdpa", "sinusoidal_positions": "positions"}
+"""Families that are not called as their function is."""
+
+BUILT_ON = {"self_attention": ("project", "sdpa"), "sdpa": ("softmax",)}
 
 
 class Hints:
@@ -40,11 +45,27 @@ class Hints:
         return self._found[family]
 
     def on(self, result: CheckResult) -> Hint | None:
-        """The hint that belongs to a failed check: first what it is about, then anything of its families."""
+        """The hint that belongs to a failed check: a fault that has a name before one that has none.
+
+        Among those, what the check is about, then anything of its families, then of what it calls and that is built on.
+        """
         code = result.failure.code if result.failure else None
         if code is not None and code not in GENERAL and code in MESSAGES:
             return Hint(code, MESSAGES[code].says)
         if result.failure is not None and "NotImplementedError" in result.failure.seen:
             return None
-        found = [hint for family in result.check.families for hint in self.of(family)]
-        return next((hint for hint in found if hint.code in result.check.about), found[0] if found else None)
+        about = (
+            hint for family in result.check.families for hint in self.of(family) if hint.code in result.check.about
+        )
+        named = (hint for family in _families(result.check) for hint in self.of(family) if hint.code is not None)
+        other = (hint for family in _families(result.check) for hint in self.of(family))
+        return next((hint for found in (about, named, other) for hint in found), None)
+
+
+def _families(check: Check) -> list[str]:
+    """Where to look, in this order: the check's own families, those of the functions that it calls, what these stand on."""
+    names = [name.rpartition(".")[2] for name in check.functions]
+    found = [*check.families, *(OF_FUNCTION.get(name, name) for name in names)]
+    for family in found:
+        found += BUILT_ON.get(family, ())
+    return list(dict.fromkeys(found))

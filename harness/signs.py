@@ -49,8 +49,8 @@ def changed(subject: Asking, name: str, *args: Array) -> bool:
     return outcome.ok and any(not np.array_equal(a, b) for a, b in zip(args, outcome.echo, strict=True))
 
 
-def numbers(*shapes: tuple[int, ...]) -> list[Array]:
-    rng = np.random.default_rng(7)
+def numbers(*shapes: tuple[int, ...], seed: int = 7) -> list[Array]:
+    rng = np.random.default_rng(seed)
     return [rng.standard_normal(shape) for shape in shapes]
 
 
@@ -58,10 +58,23 @@ def slope(weights: Array, scores: Array) -> float | None:
     """c where the weights of every row stand to each other as exp(c · score) does, else None."""
     if not np.isfinite(weights).all() or weights.min() <= 0:
         return None
+    slope, logs, apart = _fitted(weights, scores)
+    return slope if same(logs, slope * apart) else None
+
+
+def follows(weights: Array, scores: Array) -> bool:
+    """Whether one factor explains the weights but for rounding, in float32 too; an infinity or a 0 says nothing against it."""
+    if not np.isfinite(weights).all() or weights.min() <= 0:
+        return True
+    slope, logs, apart = _fitted(weights, scores)
+    return float(np.abs(logs - slope * apart).max()) < 1e-2
+
+
+def _fitted(weights: Array, scores: Array) -> tuple[float, Array, Array]:
+    """The best c, the logs of each row's weights over its first, and the scores less the first."""
     logs = np.log(weights[:, 1:] / weights[:, :1])
     apart = scores[:, 1:] - scores[:, :1]
-    slope = float((logs * apart).sum() / (apart * apart).sum())
-    return slope if same(logs, slope * apart) else None
+    return float((logs * apart).sum() / (apart * apart).sum()), logs, apart
 
 
 def sums(weights: Array) -> Hint | None:

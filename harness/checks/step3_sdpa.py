@@ -76,7 +76,7 @@ def rows(subject: Subject) -> None:
 @check(
     "step3.sdpa.own-attention",
     functions=(COMPARE, "attention.scaled_dot_product_attention"),
-    families="compare_with_sdpa",
+    families=("compare_with_sdpa", "causal_mask"),
     stands_on=("step3.sdpa.rows", "step3.sdpa.known-difference"),
     needs="torch",
     public=True,
@@ -136,7 +136,12 @@ def error_on_purpose(subject: Subject) -> None:
     public=True,
 )
 def what_attention_is_given(subject: Subject) -> None:
-    """Attention is given what the row says: inputs of that shape, in the dtype that was asked for."""
+    """Attention is given what the row says: inputs of that shape, in the dtype that was asked for, under a causal mask."""
+    with over_own_attention(subject) as (borrower, attention):
+        asked = ask(borrower, COMPARE, SHAPES, causal=True)
+        rows_of(asked, SHAPES)
+    if attention.calls and all(call.mask is None for call in attention.calls):
+        raise asked.fail("attention was given no mask", "causal=True: no query attends to a later key")
     for dtype in ("float64", "float32", "float16"):
         with over_own_attention(subject) as (borrower, attention):
             asked = ask(borrower, COMPARE, SHAPES, dtype=dtype)

@@ -13,6 +13,8 @@ from harness.local import Held
 from harness.messages import MESSAGES
 
 BASE = Path(__file__).parents[2] / "examples" / "base"
+CASES = Path(__file__).parents[1] / "submissions" / "attention"
+ATTENTION = ("softmax", "project", "sdpa", "self_attention", "causal_mask", "positions")
 
 POWERS = "    return powers / powers.sum(axis=axis, keepdims=True)"
 LARGEST = "    largest = x.max(axis=axis, keepdims=True)"
@@ -27,8 +29,19 @@ TRI = "    return np.tri(n_queries, n_keys, k=n_keys - n_queries, dtype=bool)"
 SINE = "    table[:, 0::2] = np.sin(position * frequency)"
 COSINE = "    table[:, 1::2] = np.cos(position * frequency)"
 FREQUENCY = "    frequency = 10000.0 ** -(np.arange(0, d, 2) / d)"
+SOFTMAX = "def softmax(x, axis=-1):"
+MEMORY = """seen = {}
+
+
+def softmax(x, axis=-1):
+    return seen.setdefault((KEY), once(x, axis))
+
+
+def once(x, axis):"""
 APPEND = "        self.k[layer][begin:end] = k"
 FULL = "        if end > self.capacity:"
+FIT = "    x, y = np.log(ns), np.log(seconds)"
+FIT_TURNED = "    y, x = np.log(ns), np.log(seconds)"
 STEP = "    return run(model, [token], cache)[0]"
 
 FAULTS: list[tuple[str, str, str, str]] = [
@@ -52,6 +65,11 @@ FAULTS: list[tuple[str, str, str, str]] = [
         LARGEST,
         "    axis = 1 if axis == -1 else axis\n    largest = x.max(axis=axis, keepdims=True)",
     ),
+    ("softmax", "softmax-positional-axis", LARGEST, "    axis = 2 if axis == -1 else axis\n    largest = x.max(axis=axis, keepdims=True)"),
+    ("softmax", "softmax-epsilon", POWERS, "    return powers / (powers.sum(axis=axis, keepdims=True) + 1e-12)"),
+    ("softmax", "stale-result", SOFTMAX, MEMORY.replace("KEY", "x.shape, axis")),
+    ("softmax", "stale-result", SOFTMAX, MEMORY.replace("KEY", "x.shape, axis, x.flat[0], x.flat[-1]")),
+    ("softmax", "not-deterministic", LARGEST, "    x = x + 1e-3 * np.random.standard_normal(x.shape)\n" + LARGEST),
     ("softmax", "input-mutated", LARGEST, "    x -= x.max(axis=axis, keepdims=True)\n    largest = 0"),
     ("sdpa", "softmax-wrong-axis", WEIGHTS, "    weights = softmax(scores, axis=-2)"),
     ("sdpa", "softmax-positional-axis", WEIGHTS, "    weights = softmax(scores, axis=1)"),
@@ -75,6 +93,11 @@ FAULTS: list[tuple[str, str, str, str]] = [
     ("sdpa", "batch-mixed", SCORES, "    K = K[::-1] if K.ndim == 3 else K\n    scores = Q @ K.swapaxes(-1, -2) * scale"),
     ("sdpa", "input-mutated", SCORES, "    Q *= scale\n    scores = Q @ K.swapaxes(-1, -2)"),
     ("sdpa", "not-deterministic", SCORES, SCORES.split("  #")[0] + " + 0.01 * np.random.standard_normal(K.shape[-2])"),
+    ("sdpa", "not-deterministic", BLEND, "    return weights * (np.random.random(weights.shape) > 0.1) / 0.9 @ V, weights"),
+    ("sdpa", "stale-result", SOFTMAX, MEMORY.replace("KEY", "x.shape, axis")),
+    ("sdpa", "batch-unsupported", SCORES, "    while Q.ndim > 2:\n        Q, K, V = Q[0], K[0], V[0]\n" + SCORES),
+    ("sdpa", "softmax-positional-axis", SCORES, "    scores = Q @ K.swapaxes(1, 2) * scale"),
+    ("sdpa", "softmax-positional-axis", SCORES, "    scores = Q @ K.transpose(0, 2, 1) * scale"),
     ("sdpa", "weights-missing", BLEND, "    return weights @ V"),
     ("sdpa", "output-order", BLEND, "    return weights, weights @ V"),
     ("sdpa", "mask-ignored", MASKED, "        pass"),
@@ -94,6 +117,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
     ("self_attention", "values-unprojected", SELF, "    return scaled_dot_product_attention(Q, K, X, mask=mask)"),
     ("self_attention", "values-swapped", SELF, "    return scaled_dot_product_attention(Q, K, K, mask=mask)"),
     ("self_attention", "scores-transposed", SELF, "    return scaled_dot_product_attention(K, Q, V, mask=mask)"),
+    ("self_attention", "scale-by-wrong-width", SELF, "    return scaled_dot_product_attention(Q, K, V, mask=mask, scale=X.shape[-1] ** -0.5)"),
     ("self_attention", "mask-ignored", SELF, "    return scaled_dot_product_attention(Q, K, V)"),
     ("causal_mask", "causal-mask-strict", TRI, "    return np.tri(n_queries, n_keys, k=n_keys - n_queries - 1, dtype=bool)"),
     ("causal_mask", "causal-mask-lookahead", TRI, "    return np.tri(n_queries, n_keys, k=n_keys - n_queries + 1, dtype=bool)"),
@@ -137,6 +161,30 @@ FAULTS: list[tuple[str, str, str, str]] = [
     ("largest_n", "search-off-by-one", "    return good\n", "    return bad\n"),
 ]  # fmt: skip
 
+DESCRIBED: list[tuple[str, str, str, str]] = [
+    ("softmax", "ratio is 1.649, not e", "np.exp(x - largest)", "np.exp((x - largest) / 2)"),
+    ("softmax", "do not stand to each other", "    powers = np.exp(x - largest)", "    powers = 1 + (x - x.min(axis=axis, keepdims=True))"),
+    ("softmax", "Rows of weights do not sum to 1", POWERS, "    return 0.9 * powers / powers.sum(axis=axis, keepdims=True)"),
+    ("project", "K is not X @ W_K", PROJECT, "    return X @ W_Q, 2 * X @ W_K, X @ W_V"),
+    ("sdpa", "changes with the number of keys: 0.449 with 2, 0.94 with 9", SCALE, "        scale = math.log(K.shape[-2] + 1) / math.sqrt(Q.shape[-1])"),
+    ("sdpa", "changes with the number of queries", SCALE, "        scale = 1 / Q.shape[-2]"),
+    ("sdpa", "changes with the width of the values", SCALE, "        scale = 1 / V.shape[-1]"),
+    ("sdpa", "With other numbers in Q and K", SCALE, "        scale = 1 / (Q @ K.swapaxes(-1, -2)).std((-1, -2), keepdims=True)"),
+    ("sdpa", "by 0.7071 at d_k = 6 and at d_k = 24", SCALE, "        scale = 1 / math.sqrt(2)"),
+    ("sdpa", "by 0.3536 at d_k = 6 and at d_k = 24", SCALE, "        scale = 1 / math.sqrt(8)"),
+    ("sdpa", "by 0.5503 at d_k = 6 and by 0.3467 at 24", SCALE, "        scale = Q.shape[-1] ** (-1 / 3)"),
+    ("sdpa", "a factor of its own", SCORES, SCORES.split("  #")[0] + " / np.linalg.norm(Q, axis=-1, keepdims=True)"),
+    ("sdpa", "do not follow Q·Kᵀ", SCORES, SCORES.split("  #")[0] + " + np.arange(K.shape[-2])"),
+    ("sdpa", "not weights @ V", BLEND, "    return weights @ np.tanh(V), weights"),
+    ("sdpa", "A key that the mask shows gets no weight", MASKED, "        scores = np.where(mask & (np.arange(K.shape[-2]) > 0), scores, -np.inf)"),
+    ("sdpa", "A batch works, and one sequence", SCORES, "    scores = np.einsum('bnd,bmd->bnm', Q, K) * scale"),
+    ("self_attention", "weights are not what attention gives", SELF, "    return scaled_dot_product_attention(Q + 1, 2 * K - 1, V, mask=mask)"),
+    ("causal_mask", "hides nothing", TRI, "    return np.ones((n_queries, n_keys), bool)"),
+    ("causal_mask", "hides key 0 from query 3", TRI, "    full = np.tri(n_queries, n_keys, k=n_keys - n_queries, dtype=bool)\n    return full & ~np.tri(n_queries, n_keys, k=n_keys - n_queries - 3, dtype=bool)"),
+    ("positions", "position 0", "    table = np.zeros((n, d))", "    table = np.zeros((n, d))\n    position = position + 0.5"),
+]  # fmt: skip
+"""Family, words of what is seen, and the mistake: one that no code names."""
+
 ODDITIES: list[tuple[str, str, str]] = [
     ("a very large finite fill", MASKED, "        scores = np.where(mask, scores, -1e9)"),
     ("an added fill", MASKED, "        scores = scores + np.where(mask, 0.0, -1e4)"),
@@ -146,6 +194,10 @@ ODDITIES: list[tuple[str, str, str]] = [
      "        weights = weights * mask\n        weights = weights / weights.sum(-1, keepdims=True)"),
     ("a list for a pair", BLEND, "    return [weights @ V, weights]"),
     ("by logarithms", POWERS, "    return np.exp(x - largest - np.log(powers.sum(axis=axis, keepdims=True)))"),
+    ("a fresh copy of what was worked out before", SOFTMAX, MEMORY.replace("KEY", "x.tobytes(), x.shape, x.dtype, axis").replace("axis))", "axis)).copy()")),
+    ("scores cut off at a million", SCORES, "    scores = np.clip(Q @ K.swapaxes(-1, -2) * scale, -1e7, 1e7)"),
+    ("one sequence as a batch of one", SCORES, "    single = Q.ndim == 2\n    Q, K, V = (Q[None], K[None], V[None]) if single else (Q, K, V)\n"
+     "    scores = np.matmul(Q, K.swapaxes(-1, -2)) * scale\n    scores, V = (scores[0], V[0]) if single else (scores, V)"),
     ("positions in float32", "    table = np.zeros((n, d))", "    table = np.zeros((n, d), np.float32)"),
     ("copies handed out", "        return self.k[layer][: self.stored[layer]]", "        return self.k[layer][: self.stored[layer]].copy()"),
 ]  # fmt: skip
@@ -176,6 +228,32 @@ def test_a_fault_is_named(tmp_path: Path, family: str, code: str, old: str, new:
     found = all_hints(patched(tmp_path, old, new))
     assert found[family][:1] == [code]
     assert {c for c in found[family] if c is not None} == {code}
+
+
+@pytest.mark.parametrize(
+    ("family", "words", "old", "new"), DESCRIBED, ids=[f"{f}-{i}" for i, (f, _, _, _) in enumerate(DESCRIBED)]
+)
+def test_a_fault_without_a_name_is_described(tmp_path: Path, family: str, words: str, old: str, new: str) -> None:
+    """A fault that no code names gets a hint without one, which says what is odd; and no family names any code."""
+    subject = Held(patched(tmp_path, old, new))
+    hints = Hints(subject)
+    with subject.held():
+        found = hints.of(family)
+        others = [hint for other in ATTENTION for hint in hints.of(other)]
+    assert len(found) == 1
+    assert words in found[0].seen
+    assert {hint.code for hint in others} == {None}
+
+
+@pytest.mark.parametrize("case", sorted(CASES.glob("correct--*")), ids=lambda path: path.name)
+def test_a_correct_attention_gets_no_hint(tmp_path: Path, case: Path) -> None:
+    """attention.py written in any right way gets no hint of any family that looks at it."""
+    shutil.copytree(BASE, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("report"))
+    shutil.copy(case / "attention.py", tmp_path)
+    subject = Held(tmp_path)
+    hints = Hints(subject)
+    with subject.held():
+        assert [hint for family in ATTENTION for hint in hints.of(family)] == []
 
 
 @pytest.mark.parametrize(("old", "new"), [o[1:] for o in ODDITIES], ids=[o[0] for o in ODDITIES])
@@ -209,6 +287,45 @@ def test_a_hint_is_first_what_the_check_is_about(tmp_path: Path) -> None:
     assert on_mask is not None and on_scale is not None
     assert (on_mask.code, on_scale.code) == ("mask-ignored", "scale-missing")
     assert "multiplied by 1," in on_scale.seen
+
+
+def test_a_fault_of_what_a_check_calls_is_its_hint(tmp_path: Path) -> None:
+    """Where a check's own family sees nothing, a fault of a function that it calls is named, or of what that stands on."""
+    subject = Held(
+        patched(tmp_path, f"{TRI}|{POWERS}", "    return ~np.tri(n_queries, n_keys, dtype=bool)|    return powers")
+    )
+    calls = ("experiments.append_invariance_gap", "attention.causal_mask")
+    attends = ("experiments.equivariance_gap", "attention.self_attention")
+    with subject.held():
+        on_gap = Hints(subject).on(
+            result_of("step7.a", Fail("wrong"), families=("append_invariance_gap",), functions=calls)
+        )
+        on_self = Hints(subject).on(
+            result_of("step4.a", Fail("wrong"), families=("equivariance_gap",), functions=attends)
+        )
+    assert on_gap is not None and on_self is not None
+    assert (on_gap.code, on_self.code) == ("causal-mask-inverted", "softmax-unnormalised")
+
+
+def test_a_checks_own_family_comes_first(tmp_path: Path) -> None:
+    """A fault that the check's own family names is its hint, whatever the functions are that it calls."""
+    subject = Held(patched(tmp_path, f"{FIT}|{TRI}", FIT_TURNED + "|    return ~np.tri(n_queries, n_keys, dtype=bool)"))
+    calls = ("attention.causal_mask", "experiments.fit_exponent")
+    with subject.held():
+        hint = Hints(subject).on(result_of("step5.a", Fail("wrong"), families=("fit_exponent",), functions=calls))
+    assert hint is not None
+    assert hint.code == "fit-inverted"
+
+
+def test_a_name_comes_before_a_description(tmp_path: Path) -> None:
+    """What attention does oddly is described only where nothing that it stands on has a fault with a name."""
+    subject = Held(patched(tmp_path, "np.exp(", "np.exp2("))
+    with subject.held():
+        hints = Hints(subject)
+        hint = hints.on(result_of("step1.a", Fail("wrong"), families=("sdpa",)))
+        assert [found.code for found in hints.of("sdpa")] == [None]
+    assert hint is not None
+    assert hint.code == "softmax-wrong-base"
 
 
 def test_what_a_check_saw_itself_needs_no_looking() -> None:
