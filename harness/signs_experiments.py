@@ -116,13 +116,12 @@ def _masks(subject: Asking, borrower: Subject, attention: OwnAttention) -> Itera
     """Where the two sides agree without a mask and not under one, whose mask is the other way round."""
     attention.calls.clear()
     free, causal = _difference(borrower, ROW), _difference(borrower, ROW, causal=True)
-    if free is None or causal is None or not free <= FLOAT32_BOUND or causal <= FLOAT32_BOUND:
+    if free is None or causal is None or not free <= FLOAT32_BOUND:
         return
-    masks = [call.mask for call in attention.calls if call.mask is not None]
-    if not masks:
+    if attention.calls and all(call.mask is None for call in attention.calls):
         yield Hint(None, "With causal=True your attention is given no mask.")
         return
-    if _attention_is_odd(subject):
+    if causal <= FLOAT32_BOUND or _attention_is_odd(subject):
         return
     for turned, empty in ((_transposed, None), (np.logical_not, _last_row_zero)):
         attention.turn, attention.spoil = turned, empty
@@ -168,12 +167,13 @@ def _equivariance_gap(subject: Asking) -> Iterator[Hint]:
     positions = np.arange(20.0).reshape(5, 4) / 7
     causal = np.tri(5, dtype=bool)
     with over_own_attention(subject) as (borrower, attention):
-        plain = _float(borrower.call(GAP, X, *W, permutation).value)
+        gaps = {_float(borrower.call(GAP, x, *W, permutation).value) for x in (X, 2 * X + 1)}
         attention.spoil = one_slot_off
-        off = _float(borrower.call(GAP, X, *W, permutation).value)
+        gaps |= {_float(borrower.call(GAP, x, *W, permutation).value) for x in (X, 2 * X + 1)}
         attention.spoil = None
-        if plain is not None and plain == off:
-            yield Hint("gap-constant", f"The gap stays {plain:.3g} when 1 is added to the outputs of one slot.")
+        if len(gaps) == 1 and None not in gaps:
+            seen = f"The gap is {gaps.pop():.3g} for all inputs, with 1 added to the outputs of one slot as well."
+            yield Hint("gap-constant", seen)
             return
         attention.calls.clear()
         borrower.call(GAP, X, *W, permutation, positions=positions)
@@ -283,9 +283,12 @@ def _factor(ratios: Array, sums: dict[float, str]) -> Iterator[Hint]:
     for factor, unit in UNITS.items():
         if same(ratios[0], factor):
             yield Hint("wrong-unit", f"A call of 1 s comes out as {factor:.4g}: in {unit}.")
+            return
     for factor, what in sums.items():
         if same(ratios[0], factor):
             yield Hint("timing-not-median", f"A call of 1 s comes out as {factor:g}: {what}.")
+            return
+    yield Hint(None, f"Where every call takes 1 s, {ratios[0]:.4g} comes out.")
 
 
 def _fit_exponent(subject: Asking) -> Iterator[Hint]:
