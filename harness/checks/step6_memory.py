@@ -98,7 +98,7 @@ def peak_of_one_call(subject: Subject) -> None:
 
 
 MIB = 2**20
-HELD, AT_END = 192 * MIB, 8 * MIB
+HELD, AT_END = 128 * MIB, 8 * MIB
 
 
 @check(
