@@ -9,7 +9,6 @@ import importlib.util
 import os
 import sys
 import time
-import warnings
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -47,7 +46,7 @@ def main() -> None:
 
 @main.command("check")
 @click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
-@click.option("--steps", metavar="1,2,7", help="Only these steps.")
+@click.option("--steps", "--step", metavar="1,2,7", help="Only these steps.")
 def check_command(path: Path, steps: str | None) -> None:
     """Run the public checks on the lab in PATH (default: this folder)."""
     from harness import heat, loader
@@ -58,9 +57,7 @@ def check_command(path: Path, steps: str | None) -> None:
     wanted = parse_steps(steps, {c.step for c in public_checks()}) if steps is not None else None
     lab = Lab(Held(loader.find_root(path.resolve())))
     console = Console(highlight=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of overflow and the like: the table says what came of it
-        found = [told(*lab.run(check)) for check in public_checks(wanted)]
+    found = [told(*lab.run(check)) for check in public_checks(wanted)]
     console.print(render(found, console.width))
     if wanted is None or wanted & heat.STEPS:
         for picture in heat.pictures(lab.subject):

@@ -4,16 +4,20 @@
     from harness.plugin import checks_of_step
     test_step1 = checks_of_step(1)
 
-pytest.ini loads it (`-p harness.plugin`); the folder of pytest.ini is the submission. What a test has to say to the table
-travels on its report, so that the table is whole under `pytest -n` too.
+It is loaded wherever it is installed, or by pytest.ini (`-p harness.plugin`); the folder of pytest.ini is the submission. What a
+test has to say to the table travels on its report, so that the table is whole under `pytest -n` too.
 """
 
 from __future__ import annotations
 
 import io
 import shutil
+import sys
+import warnings
 from collections.abc import Callable, Generator
 from dataclasses import asdict
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import pytest
@@ -37,11 +41,14 @@ class Lab:
 
     def run(self, check: Check) -> tuple[CheckResult, Hint | None]:
         self.subject.printed = ""
-        result = run_check(check, self.subject, self.results)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of overflow and the like: what came of it is said
+            result = run_check(check, self.subject, self.results)
         print(self.subject.printed, end="")  # so that pytest shows it beside a failure, and `-s` at once
         hint = None
         if result.status == "failed":
-            with self.subject.held():
+            with self.subject.held(), warnings.catch_warnings():
+                warnings.simplefilter("ignore")
                 hint = self.hints.on(result)
         return result, hint
 
@@ -64,6 +71,7 @@ class _Listener:
             self.found.append(Told(**view))
 
 
+_LABS = pytest.StashKey[dict[Path, Lab]]()
 _LISTENER = pytest.StashKey[_Listener]()
 _RESULT = pytest.StashKey[tuple[Told, str]]()
 
@@ -87,37 +95,55 @@ def checks_of_step(number: int) -> Callable[..., None]:
             pytest.fail(f"Not written yet: {stub}" if stub else check.title, pytrace=False)
 
     test.__doc__ = STEPS[number].title if number in STEPS else None
+    here = sys._getframe(1)  # a test pane shows a test where the student's folder names it, and not in this file
+    place = test.__code__.replace(co_filename=here.f_code.co_filename, co_firstlineno=here.f_lineno)
+    test.place_as = FunctionType(place, {})  # type: ignore[attr-defined]
     return test
 
 
-@pytest.fixture(scope="session")
-def lab(pytestconfig: pytest.Config) -> Lab:
-    """The submission that lies beside pytest.ini, wherever the editor says that its project begins."""
-    beside = pytestconfig.inipath.parent if pytestconfig.inipath else pytestconfig.rootpath
-    return Lab(Held(loader.find_root(beside)))
+@pytest.fixture(scope="module")
+def lab(request: pytest.FixtureRequest) -> Lab:
+    """The submission beside the nearest pytest.ini above the test, wherever a terminal or an editor starts from."""
+    beside = next(
+        (folder for folder in request.path.parents if (folder / "pytest.ini").is_file()), request.config.rootpath
+    )
+    labs = request.config.stash[_LABS]
+    if beside not in labs:
+        labs[beside] = Lab(Held(loader.find_root(beside)))
+    return labs[beside]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.getgroup("lab").addoption("--step", metavar="1,2,7", help="only these steps of the lab")
+    parser.getgroup("lab").addoption("--step", "--steps", metavar="1,2,7", help="only these steps of the lab")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    steps_asked_for(config)  # so that a step that is not there ends the run before it begins
+    config.stash[_LABS] = {}
     config.stash[_LISTENER] = _Listener()
     config.pluginmanager.register(config.stash[_LISTENER], "lab-listener")
     if config.getoption("dist", None) == "load":
         config.option.dist = "loadfile"  # a step's checks stand on each other: they stay in one worker
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """`--step 1,2` keeps the checks of these steps, and no other test."""
+def steps_asked_for(config: pytest.Config) -> set[int] | None:
+    """The numbers of `--step 1,2`, None without it. Raises pytest.UsageError for what is no number, or no step of the lab."""
     wanted = config.getoption("--step")
     if wanted is None:
-        return
+        return None
     known = {check.step for check in public_checks()}
     numbers = {int(part) if part.strip().isascii() and part.strip().isdigit() else -1 for part in wanted.split(",")}
     if not numbers <= known:
         steps = ", ".join(str(number) for number in sorted(known))
         raise pytest.UsageError(f"--step {wanted}: write some of {steps}, with commas between")
+    return numbers
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """`--step 1,2` keeps the checks of these steps, and no other test."""
+    numbers = steps_asked_for(config)
+    if numbers is None:
+        return
     chosen = [item for item in items if _step_of(item) in numbers]
     if len(chosen) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if _step_of(item) not in numbers])

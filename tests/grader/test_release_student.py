@@ -222,6 +222,10 @@ def test_three_commands_lead_from_unzip_to_the_first_red_test(tmp_path: Path) ->
         assert "pytest" in command or done.returncode == 0, done.stderr
     assert done.returncode == 1
     assert "Write softmax: subtract the maximum along axis" in done.stdout
+    above = [lab / ".venv" / "bin" / "python", "-m", "pytest", "--step", "2"]  # a terminal in the folder above
+    done = subprocess.run(above, cwd=tmp_path, env=clean, capture_output=True, text=True)
+    assert done.returncode == 1, done.stderr
+    assert "Write project: multiply X by each of the three matrices" in done.stdout
     site = next((lab / ".venv").rglob("site-packages"))
     installed = {path.name for path in site.iterdir()}
     assert not {"reference", "grader", "torch"} & installed

@@ -90,9 +90,11 @@ def test_steps_are_chosen_by_their_number(folder: Path) -> None:
         "tests/test_step2.py::test_step2",
         "tests/test_step7.py::test_step7",
     }
-    code, output = run_pytest(folder, "--step", "12")
-    assert code == 4
-    assert "--step 12: write some of 1, 2, 3" in output
+    for where in ((), ("-n", "2")):
+        code, output = run_pytest(folder, "--step", "12", *where)
+        assert code == 4
+        assert "--step 12: write some of 1, 2, 3" in output
+        assert "INTERNALERROR" not in output
 
 
 def test_an_editor_whose_project_begins_elsewhere_runs_one_test(folder: Path) -> None:
@@ -102,6 +104,56 @@ def test_an_editor_whose_project_begins_elsewhere_runs_one_test(folder: Path) ->
     code, output = run_pytest(folder.parent, f"--rootdir={folder.parent}", one)
     assert code == 0, output
     assert "1 passed" in output
+
+
+def test_a_test_pane_shows_a_test_in_the_students_own_file(folder: Path) -> None:
+    """Every collected test lies in tests/test_stepN.py, on the line that names it, and runs by its absolute node id."""
+    (folder / "pane.py").write_text(
+        "def pytest_collection_finish(session):\n"
+        "    for item in session.items:\n"
+        "        print('AT', item.path, item.location[0], item.location[1], item.nodeid.split('::')[1])\n"
+    )
+    _, output = run_pytest(folder, "-p", "pane", f"--rootdir={folder}", "--collect-only", ".")
+    places = {tuple(line.split()[1:4]) for line in output.splitlines() if line.startswith("AT ")}
+    assert len(places) == 8
+    for path, relative, line in places:
+        assert (folder / relative).samefile(path)
+        assert "= checks_of_step(" in Path(path).read_text().splitlines()[int(line)]
+    _, output = run_pytest(folder, f"--rootdir={folder}", f"{folder}/tests/test_step2.py::test_step2[softmax]")
+    assert "1 failed" in output
+
+
+def test_a_run_from_the_folder_above_finds_the_lab(folder: Path) -> None:
+    """Without pytest.ini's help: the submission is the one beside the tests."""
+    shutil.copy(BASE / "attention.py", folder)
+    code, output = run_pytest(folder.parent, "-p", "harness.plugin", "-k", "step2")
+    assert code == 0, output
+    assert "passed (6)" in line_of(output, 2)
+
+
+def test_two_labs_in_one_run_are_told_apart(folder: Path) -> None:
+    """Each folder's tests ask that folder's submission."""
+    other = Path(shutil.copytree(folder, folder.parent / "other"))
+    shutil.copy(BASE / "attention.py", other)
+    mode = "--import-mode=importlib"  # since both have a test_step2.py
+    _, output = run_pytest(folder.parent, "-p", "harness.plugin", mode, "-k", "step2 and softmax")
+    assert "1 failed, 1 passed" in output
+
+
+def test_the_table_stands_alone_where_pytests_own_summary_is_off(folder: Path) -> None:
+    """As an editor's runner asks for it: no header, no summary."""
+    shutil.copy(BASE / "attention.py", folder)
+    code, output = run_pytest(folder, "--no-header", "--no-summary", "--step", "2")
+    assert code == 0, output
+    assert "passed (6)" in line_of(output, 2)
+
+
+def test_what_overflows_in_a_submission_is_no_warning_of_pytest(folder: Path) -> None:
+    """NumPy's warnings from a student's function are not counted in pytest's last line."""
+    source = (BASE / "attention.py").read_text().replace("np.exp(x - largest)", "np.exp(x)")
+    (folder / "attention.py").write_text(source)
+    code, output = run_pytest(folder, "-k", "step1 and softmax.large")
+    assert (code, "warning" in output) == (1, False), output
 
 
 def test_other_tests_of_the_student_run_beside_the_labs(folder: Path) -> None:
