@@ -1,4 +1,4 @@
-"""Grades a folder of submissions, each in a process of its own, into a folder of results that can be gone on with.
+"""Grades submissions side by side, each in a process of its own, into a folder of results that can be gone on with.
 
 A result is a folder: report.json and report.html, submission.json (where it came from, and whose it is), and what the grader
 printed. One that is final is not graded again, so a batch that was stopped goes on where it was.
@@ -12,26 +12,35 @@ import io
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from grader.course.submissions import Handed
 from grader.render.files import write_atomically
 
 REPORT = "report.json"
+PROGRAM = (sys.executable, "-m", "grader")
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class Machines:
-    """Where gradings run: on this machine's CPUs, or on GPUs by number, one grading at a time on each."""
+    """Where gradings run: `jobs` of them at a time on this machine's CPUs, or on GPUs by number, one at a time on each."""
 
-    def __init__(self, gpus: Sequence[str] = (), in_containers: bool = False) -> None:
-        self.count = len(gpus)
-        self._in_containers = in_containers
+    def __init__(self, gpus: Sequence[str] = (), in_containers: bool = False, jobs: int = 1) -> None:
+        self.count = len(gpus) or jobs
+        self._gpus, self._in_containers = bool(gpus), in_containers
+        self._running: set[subprocess.Popen[str]] = set()
+        self._starting = threading.Lock()
+        self._ended = False
         self._free: queue.SimpleQueue[str] = queue.SimpleQueue()
         for gpu in gpus:
             self._free.put(gpu)
@@ -39,7 +48,7 @@ class Machines:
     @contextlib.contextmanager
     def one(self) -> Iterator[tuple[list[str], dict[str, str]]]:
         """Waits for a GPU that is free, where there are any; gives the options and variables that name it."""
-        if not self.count:
+        if not self._gpus:
             yield [], {}
             return
         gpu = self._free.get()
@@ -48,16 +57,60 @@ class Machines:
         finally:
             self._free.put(gpu)
 
+    def each(self, work: Callable[[T], R], items: Sequence[T]) -> Generator[tuple[T, Future[R]]]:
+        """Does `work` on the items, as many at a time as there is room for; gives each with what came of it, a value or what it
+        raised, in the order of `items` whatever ends first. When it is closed, what has not begun never begins, and the programs
+        that run are asked to end, and waited for."""
+        pool = ThreadPoolExecutor(self.count)
+        try:
+            begun = [(item, pool.submit(work, item)) for item in items]
+            for item, future in begun:
+                future.exception()  # waits
+                yield item, future
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            with self._starting:
+                self._ended = True
+                for program in self._running:
+                    program.send_signal(signal.SIGINT)
+            pool.shutdown()
+
+    def call(self, command: Sequence[str], variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+        """Runs a program to its end, and keeps what it prints. It is in a group of its own, where a terminal's Ctrl-C does not
+        reach it: when all is to end, `each` says so to it, once. Raises OSError."""
+        with self._starting:
+            if self._ended:
+                raise InterruptedError(0, "it was stopped before it began")
+            program = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                env={**os.environ, **variables},
+                process_group=0,
+            )
+            self._running.add(program)
+        try:
+            with program:
+                printed, told = program.communicate()
+        finally:
+            self._running.discard(program)
+        return subprocess.CompletedProcess(command, program.returncode, printed, told)
+
 
 @dataclass(frozen=True)
 class Result:
-    """What stands in a result's folder. `report` is None where there is none that can be read."""
+    """What stands in a result's folder. `report` is None where there is none that can be read; `said` is why the grading that
+    has just ended went wrong, where it did."""
 
     name: str
     folder: Path
-    source: Path
+    source: Path | None
     students: tuple[str, ...]
     report: dict[str, Any] | None
+    said: str = ""
 
     @property
     def final(self) -> bool:
@@ -75,9 +128,10 @@ class Result:
 
 def load(folder: Path) -> Result:
     """Reads a result's folder, whatever state it is in."""
-    about, report = _read(folder / "submission.json") or {}, _read(folder / REPORT)
-    students = about.get("students", [])
-    return Result(folder.name, folder, Path(str(about.get("path", ""))), tuple(map(str, students)), report)
+    about = _read(folder / "submission.json") or {}
+    path, students = about.get("path"), about.get("students")
+    names = tuple(map(str, students)) if isinstance(students, list) else ()
+    return Result(folder.name, folder, Path(path) if isinstance(path, str) and path else None, names, _report(folder))
 
 
 def results(out: Path) -> list[Result]:
@@ -85,11 +139,9 @@ def results(out: Path) -> list[Result]:
     return [load(path.parent) for path in sorted(out.glob("*/submission.json"))]
 
 
-def grade_all(
-    handed: Sequence[Handed], out: Path, options: Sequence[str], jobs: int, machines: Machines
-) -> Iterator[Result]:
-    """Grades what has no final report yet, so many at a time, on GPUs no more than there are; gives each result as it is
-    there. Raises OSError."""
+def grade_all(handed: Sequence[Handed], out: Path, options: Sequence[str], machines: Machines) -> Generator[Result]:
+    """Grades what has no final report yet; gives the results in the order of `handed`. Raises OSError where `out` cannot be
+    written."""
     todo = []
     for one in handed:
         folder = out / one.name
@@ -98,31 +150,36 @@ def grade_all(
         write_atomically(folder / "submission.json", json.dumps(about, indent=1) + "\n")
         if not load(folder).final:
             todo.append(one)
-    with ThreadPoolExecutor(machines.count or jobs) as pool:
-        running = [pool.submit(run, one.path, out / one.name, one.students, options, machines) for one in todo]
-        for done in as_completed(running):
-            yield done.result()
-    write_table(out)
+    try:
+        with contextlib.closing(
+            machines.each(lambda h: run(h.path, out / h.name, h.students, options, machines), todo)
+        ) as graded:
+            for one, done in graded:
+                error = done.exception()
+                yield replace(load(out / one.name), said=cause(error)) if error else done.result()
+    finally:  # one that was stopped has its table too
+        write_table(out)
 
 
 def run(path: Path, folder: Path, students: Sequence[str], options: Sequence[str], machines: Machines) -> Result:
-    """Grades one submission into a folder, in a process of its own."""
+    """Grades one submission into a folder, in a process of its own. Raises OSError."""
     named = [f"--student={student}" for student in students]  # a name may begin with anything
     files = ["--json", str(folder / REPORT), "--html", str(folder / "report.html")]
     with machines.one() as (more, variables):
-        command = [sys.executable, "-m", "grader", "grade", str(path.resolve()), *files, *named, *options, *more]
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            env={**os.environ, **variables},
-        )
+        done = machines.call([*PROGRAM, "grade", str(path.resolve()), *files, *named, *options, *more], variables)
     (folder / "printed.txt").write_text(
         f"{done.stdout}{done.stderr}\nexit status {done.returncode}\n", errors="replace"
     )
-    return load(folder)
+    said = done.stderr.strip().splitlines() or [f"the grader ended with {done.returncode} and said nothing"]
+    return replace(load(folder), said=said[-1].removeprefix("Error: ")[:500] if done.returncode else "")
+
+
+def cause(error: BaseException) -> str:
+    """An error of the system as a sentence with the file and the mend; any other as it is."""
+    if not isinstance(error, OSError):
+        return f"{type(error).__name__}: {error}"
+    where = f"{error.filename} cannot be written" if error.filename else "the grading could not be run"
+    return f"{where} ({error.strerror or error}): mend that, and the same command goes on where it was"
 
 
 def write_table(out: Path) -> None:
@@ -153,10 +210,23 @@ def codes(report: dict[str, Any]) -> list[str]:
     return sorted({code for code in found if code != "blocked-by"})
 
 
+def _report(folder: Path) -> dict[str, Any] | None:
+    """A report that has what is read of it here; None where somebody has cut it short or written it anew."""
+    report = _read(folder / REPORT)
+    try:
+        if report is not None:
+            codes(report)
+            _ = [(c["id"], c["status"], float(c["score"])) for step in report["steps"] for c in step["checks"]]
+            _ = [float(report[key]) for key in ("subtotal", "max_score", *(["score"] if report["final"] else []))]
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return None
+    return report
+
+
 def _read(file: Path) -> dict[str, Any] | None:
     try:
         value = json.loads(file.read_bytes())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

@@ -5,14 +5,19 @@ Exit 0: it was done, and a rehearsal was as expected; 1: a rehearsal was not; 2:
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
+
+if TYPE_CHECKING:
+    from grader.course.batch import Machines
 
 
 @click.command("rehearse")
@@ -92,28 +97,67 @@ _HANDED_ON: dict[str, tuple[Any, str]] = {
 
 
 def _grading(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the options that are handed on to each grading, which the command gets as `options`."""
+    """Adds what says how and where gradings run: the command gets it as `options`, which are handed on to each, and `machines`."""
 
     @functools.wraps(command)
     def with_options(**given: Any) -> Any:
+        from grader.course.batch import Machines
+
         options: list[str] = []
         for name in _HANDED_ON:
             value, option = given.pop(name), f"--{name.replace('_', '-')}"
             if isinstance(value, Path) and not value.is_file():
                 raise click.BadParameter(f"{value} is no file: name one", param_hint=option)
             options += [option, str(value)] if value is not None else []
-        if given["gpus"] and "cuda" not in options:
+        gpus, jobs = given.pop("gpus"), given.pop("jobs")
+        if "cuda" in options and jobs:
+            raise click.BadParameter("a GPU has one job at a time: name more of them with --gpus", param_hint="--jobs")
+        if gpus and "cuda" not in options:
             raise click.BadParameter("it chooses among GPUs: say --device cuda", param_hint="--gpus")
+        numbers = _gpus(gpus) if "cuda" in options else []
         if "--container" in options:
             _has_container(options[options.index("--container") + 1])
-        return command(options=options, **given)
+        elif "cuda" in options:
+            _has_cuda()
+        jobs = jobs or max(1, (os.cpu_count() or 2) // 2)
+        with _stopped_in_order():
+            return command(options=options, machines=Machines(numbers, "--container" in options, jobs), **given)
 
     decorated: Callable[..., Any] = click.option(
-        "--gpus", metavar="0,1", help="GPUs by number, one job at a time on each; without it the first."
+        "--gpus",
+        metavar="0,1",
+        help="GPUs by number, one job at a time on each; without it what CUDA_VISIBLE_DEVICES names, or the first.",
     )(with_options)
+    decorated = click.option(
+        "--jobs",
+        type=click.IntRange(1, 256),
+        show_default="half of the CPUs",
+        help="Submissions graded at the same time, where no GPU is used.",
+    )(decorated)
     for name, (kind, about) in reversed(_HANDED_ON.items()):
         decorated = click.option(f"--{name.replace('_', '-')}", type=kind, help=about)(decorated)
     return decorated
+
+
+@contextlib.contextmanager
+def _stopped_in_order() -> Iterator[None]:
+    """What ends a job on a cluster, or a terminal that closes, is taken as Ctrl-C is: no grading goes on behind it."""
+    ours = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
+    for number in ours:
+        signal.signal(number, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _has_cuda() -> None:
+    """Told once and at the start, and not by every grading. Raises click.BadParameter."""
+    from grader.device import why_no_cuda
+
+    if why := why_no_cuda():
+        raise click.BadParameter(why, param_hint="--device")
 
 
 def _has_container(image: str) -> None:
@@ -131,28 +175,22 @@ def _has_container(image: str) -> None:
         raise click.BadParameter(str(error), param_hint="--container") from None
 
 
-def _gpus(options: list[str], gpus: str | None) -> list[str]:
-    """The numbers of the GPUs to work on; empty where the CPU is judged on. Raises click.BadParameter."""
-    if "cuda" not in options:
-        return []
-    numbers = (gpus or "0").split(",")
-    if not all(n.strip().isdigit() for n in numbers) or len(set(numbers)) < len(numbers):
-        raise click.BadParameter(f"{gpus!r} is no list of GPUs: write their numbers, as 0,1", param_hint="--gpus")
-    return [n.strip() for n in numbers]
+def _gpus(named: str | None) -> list[str]:
+    """The GPUs to work on: those named, else those that this process may use, else the first. Raises click.BadParameter."""
+    if named is None:
+        return [gpu.strip() for gpu in (os.environ.get("CUDA_VISIBLE_DEVICES") or "0").split(",")]
+    parts = [part.strip() for part in named.split(",")]
+    numbers = [str(int(part)) for part in parts if part.isascii() and part.isdigit()]
+    if len(set(numbers)) < len(parts):
+        raise click.BadParameter(f"{named!r} is no list of GPUs: write their numbers, as 0,1", param_hint="--gpus")
+    return numbers
 
 
 @click.command("batch")
 @click.argument("folder", type=click.Path(path_type=Path))
 @click.option("--out", type=click.Path(path_type=Path), required=True, metavar="DIR", help="Where the results go.")
-@click.option(
-    "--jobs",
-    type=click.IntRange(1, 256),
-    default=max(1, (os.cpu_count() or 2) // 2),
-    show_default="half of the CPUs",
-    help="Submissions graded at the same time.",
-)
 @_grading
-def batch_command(folder: Path, out: Path, jobs: int, gpus: str | None, options: list[str]) -> None:
+def batch_command(folder: Path, out: Path, machines: Machines, options: list[str]) -> None:
     """Grade every submission in FOLDER: a folder or an archive each, or what Gradescope, Canvas or Moodle export.
 
     Results go to a folder each below DIR, and results.csv is a line each. What has a final report there is not graded again.
@@ -160,18 +198,21 @@ def batch_command(folder: Path, out: Path, jobs: int, gpus: str | None, options:
     from grader.course import batch
     from grader.course.submissions import FolderError, find
 
-    machines = batch.Machines(_gpus(options, gpus), in_containers="--container" in options)
     try:
         handed = find(folder)
         out.mkdir(parents=True, exist_ok=True)
-        for result in batch.grade_all(handed, out, options, jobs, machines):
-            click.echo(_line(result))
+        with contextlib.closing(batch.grade_all(handed, out, options, machines)) as graded:
+            for result in graded:
+                click.echo(_line(result))
     except FolderError as error:
         raise click.BadParameter(str(error), param_hint="FOLDER") from None
     except OSError as error:
         raise click.UsageError(
             f"{error.filename or out} cannot be written ({error.strerror}): name another folder"
         ) from None
+    except KeyboardInterrupt:
+        click.echo("Stopped. The same command goes on with what is not final yet.", err=True)
+        raise
     found = batch.results(out)
     flagged = sum(bool(r.flags) for r in found)
     click.echo(f"{len(found)} results in {out / 'results.csv'}" + (f", {flagged} to be looked at" if flagged else ""))
@@ -191,26 +232,29 @@ def batch_command(folder: Path, out: Path, jobs: int, gpus: str | None, options:
     "--apply", "applied", is_flag=True, help="Put the new results in the place of the old, which are kept beside."
 )
 @_grading
-def rerun_command(results: Path, only: tuple[str, ...], applied: bool, gpus: str | None, options: list[str]) -> None:
+def rerun_command(results: Path, only: tuple[str, ...], applied: bool, machines: Machines, options: list[str]) -> None:
     """Grade chosen RESULTS of a batch again and show what changed, check by check. Nothing is replaced without --apply."""
     from grader.course import batch, rerun
 
-    machines = batch.Machines(_gpus(options, gpus), in_containers="--container" in options)
     try:
-        for result in rerun.chosen(results, only):
-            click.echo(f"{result.name} ({', '.join(result.flags) or 'as asked'})")
-            try:
-                new = rerun.again(result, options, machines)
-                for line in list(rerun.differences(result.report, new.report)) or ["nothing changed"]:
-                    click.echo(f"  {line}")
-                if applied:
-                    rerun.apply(result)
-                    click.echo("  applied")
-            except rerun.RerunError as error:  # the others are gone on with
-                click.echo(f"  {error}")
-        batch.write_table(results)
+        chosen = rerun.chosen(results, only)
+        if not chosen:
+            click.echo("No result is flagged: --only NAME chooses others, and --only all every one.")
+        try:
+            with contextlib.closing(rerun.again(chosen, options, machines)) as graded:
+                for result, new in graded:
+                    click.echo(f"{result.name} ({', '.join(result.flags) or 'as asked'})")
+                    for line in rerun.told(result, new, applied):
+                        click.echo(f"  {line}")
+        finally:  # one that was stopped has applied some
+            batch.write_table(results)
     except rerun.RerunError as error:
         raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise click.UsageError(batch.cause(error)) from None
+    except KeyboardInterrupt:
+        click.echo("Stopped. What was not told of yet is as it was.", err=True)
+        raise
 
 
 @click.command("gradebook")
@@ -246,4 +290,5 @@ def gradebook_command(results: Path, students: Path, out: Path, column: str) -> 
 def _line(result: Any) -> str:
     report = result.report or {}
     score = f"{report['subtotal']:g} of {report['max_score']:g}" if report else "no report"
-    return f"{result.name}: {score}" + (f" ({', '.join(result.flags)})" if result.flags else "")
+    told = [*(flag for flag in result.flags if flag != score), *([result.said] if result.said else [])]
+    return f"{result.name}: {score}" + (f" ({', '.join(told)})" if told else "")

@@ -6,12 +6,13 @@ A rerun lies in the result's folder under `rerun`. Applied, it takes the place o
 
 from __future__ import annotations
 
+import contextlib
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from grader.course.batch import Machines, Result, load, results, run
+from grader.course.batch import Machines, Result, cause, load, results, run
 
 FILES = ("report.json", "report.html", "printed.txt")
 
@@ -32,12 +33,31 @@ def chosen(out: Path, only: Sequence[str]) -> list[Result]:
     return [r for r in found if "all" in only or r.name in only or ("flagged" in only and r.flags)]
 
 
-def again(result: Result, options: Sequence[str], machines: Machines) -> Result:
-    """Grades a result's submission once more, beside what there is. Raises RerunError."""
+def again(
+    found: Sequence[Result], options: Sequence[str], machines: Machines
+) -> Generator[tuple[Result, Result | RerunError]]:
+    """Grades the submissions of results once more, beside what there is; gives each result with its rerun, or with what kept
+    it from one, in the order of `found`."""
+    with contextlib.closing(machines.each(lambda r: _again(r, options, machines), found)) as graded:
+        for result, done in graded:
+            error = done.exception()
+            if error is None:
+                yield result, done.result()
+            else:
+                yield result, error if isinstance(error, RerunError) else RerunError(cause(error))
+
+
+def _again(result: Result, options: Sequence[str], machines: Machines) -> Result:
+    if result.source is None:
+        raise RerunError(
+            f"{result.folder / 'submission.json'} does not say where the submission is: attnlab batch FOLDER --out "
+            f"{result.folder.parent} writes it anew, and grades nothing again that is final"
+        )
     if not result.source.exists():
         raise RerunError(f"the submission of {result.name} is not at {result.source} any more: put it back")
     folder = result.folder / "rerun"
-    shutil.rmtree(folder, ignore_errors=True)
+    if folder.exists():
+        shutil.rmtree(folder)
     folder.mkdir()
     return run(result.source, folder, result.students, options, machines)
 
@@ -55,6 +75,23 @@ def differences(before: dict[str, Any] | None, after: dict[str, Any] | None) -> 
             yield f"{name}: {_told(old.get(name))} → {_told(new.get(name))}"
 
 
+def told(result: Result, new: Result | RerunError, applied: bool) -> Iterator[str]:
+    """What came of a rerun, a line each; where it is to be `applied`, it is, and that is said too."""
+    try:
+        if isinstance(new, RerunError):
+            raise new
+        yield from list(differences(result.report, new.report)) or ["nothing changed"]
+        if new.said:
+            yield new.said
+        if applied:
+            apply(result)
+            yield "applied"
+    except RerunError as error:
+        yield str(error)
+    except OSError as error:
+        yield cause(error)
+
+
 def apply(result: Result) -> Result:
     """Puts the rerun in the result's place; what was there is kept. Raises RerunError, OSError."""
     rerun = result.folder / "rerun"
@@ -70,7 +107,7 @@ def apply(result: Result) -> Result:
             shutil.copy2(result.folder / name, kept / name)
         if (rerun / name).exists():
             (rerun / name).replace(result.folder / name)  # in one step: no reader finds half a report
-    rerun.rmdir()
+    shutil.rmtree(rerun)
     return load(result.folder)
 
 

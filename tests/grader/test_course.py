@@ -6,12 +6,17 @@ import csv
 import io
 import json
 import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from grader.course import batch, rerun
-from grader.course.cli import batch_command, gradebook_command, rerun_command
+from grader.course.cli import _gpus, batch_command, gradebook_command, rerun_command
 from grader.course.gradebook import GradebookError, fill
 from grader.course.submissions import FolderError, find
 from grader.render.json_file import to_json
@@ -126,17 +131,156 @@ def test_an_unusable_argument_of_a_batch_is_exit_2(tmp_path, monkeypatch, words,
     assert done.exit_code == 2 and said in " ".join(done.output.split())
 
 
-def test_a_gpu_has_one_grading_at_a_time():
-    """By the variable that CUDA reads, or by the container's option; without GPUs nothing is chosen."""
-    machines = batch.Machines(["0", "3"])
-    with machines.one() as first, machines.one() as second:
-        assert [first, second] == [([], {"CUDA_VISIBLE_DEVICES": "0"}), ([], {"CUDA_VISIBLE_DEVICES": "3"})]
-        assert machines._free.empty()
-    assert machines._free.qsize() == 2
-    with machines.one() as again:
-        assert again == ([], {"CUDA_VISIBLE_DEVICES": "3"})
-    with batch.Machines(["1"], in_containers=True).one() as inside, batch.Machines().one() as none:
-        assert (inside, none) == ((["--gpus", "1"], {}), ([], {}))
+# -- side by side ------------------------------------------------------------------------------------------------------
+
+# A grading's stand-in, a process as any: it meets one that runs at the same time on another GPU, both ways through pipes that
+# open when both ends are held, and keeps who it met. Nobody else may be on its GPU meanwhile.
+GRADING = """
+import json, os, pathlib, shutil, signal, sys
+signal.alarm(60)  # who meets nobody ends
+place, name = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[3]).name
+words = sys.argv[4:]
+gpu = words[words.index("--gpus") + 1] if "--gpus" in words else os.environ.get("CUDA_VISIBLE_DEVICES", name)
+taken = os.open(place / f"on-{gpu}", os.O_CREAT | os.O_EXCL)
+pairs = json.loads((place / "pairs.json").read_text())
+if gpu in pairs:
+    mine, other = place / f"from-{gpu}", place / f"from-{pairs[gpu]}"
+    for way in (mine, other) if gpu < pairs[gpu] else (other, mine):
+        with open(way, "w" if way == mine else "r") as pipe:
+            pipe.write("here") if way == mine else pipe.read()
+os.unlink(place / f"on-{gpu}")
+if name == "broken":
+    sys.exit(f"Error: {name} is no archive")
+shutil.copy(place / "report.json", words[words.index("--json") + 1])
+with open(place / "ran", "a") as ran:
+    ran.write(f"{name} {gpu}\\n")
+"""
+
+
+@pytest.fixture
+def machine(tmp_path, monkeypatch):
+    """A place with GPUs as far as anybody can see, where gradings are stand-ins: `machine(pairs, names)` makes submissions and
+    says who has to meet whom."""
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "grading.py").write_text(GRADING)
+    (place / "report.json").write_text(to_json(report_of(tmp_path)))
+    monkeypatch.setattr(batch, "PROGRAM", (sys.executable, str(place / "grading.py"), str(place)))
+    monkeypatch.setattr("grader.device.why_no_cuda", lambda: "")
+    monkeypatch.setattr("grader.course.cli._has_container", lambda image: None)
+
+    def make(pairs: dict[str, str], *names: str) -> Path:
+        (place / "pairs.json").write_text(json.dumps(pairs))
+        for end in pairs:
+            os.mkfifo(place / f"from-{end}")
+        for name in names:
+            (tmp_path / "in" / name).mkdir(parents=True)
+        return place
+
+    return make
+
+
+def ran(place) -> list[list[str]]:
+    return [line.split() for line in (place / "ran").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("more", [[], ["--container", "attnlab-worker-gpu"]])
+def test_a_batch_and_a_rerun_use_every_gpu_for_one_grading_at_a_time(machine, tmp_path, more):
+    """Each grading meets one on the other GPU, and finds nobody on its own: by the variable that CUDA reads, or by the
+    container's option. What is told is in the order of names."""
+    place = machine({"0": "3", "3": "0"}, "dan", "ann", "cy", "bob")
+    out = tmp_path / "out"
+    done = command(batch_command, tmp_path / "in", "--out", out, "--device", "cuda", "--gpus", "0,3", *more)
+    assert done.exit_code == 0, done.output
+    assert [line.partition(":")[0] for line in done.output.splitlines()[:4]] == ["ann", "bob", "cy", "dan"]
+    assert sorted(name for name, _ in ran(place)) == ["ann", "bob", "cy", "dan"]
+    assert sorted(gpu for _, gpu in ran(place)) == ["0", "0", "3", "3"]
+    done = command(rerun_command, out, "--only", "all", "--device", "cuda", "--gpus", "0,3", *more)
+    told = [line for line in done.output.splitlines() if not line.startswith(" ")]
+    assert told == ["ann (as asked)", "bob (as asked)", "cy (as asked)", "dan (as asked)"]
+    assert sorted(gpu for _, gpu in ran(place)) == ["0"] * 4 + ["3"] * 4
+
+
+def test_on_cpus_as_many_run_at_the_same_time_as_asked(machine, tmp_path):
+    """Two that meet each other; the one that fails loses nothing of the other, and says why."""
+    place = machine({"ann": "broken", "broken": "ann"}, "broken", "ann")
+    done = command(batch_command, tmp_path / "in", "--out", tmp_path / "out", "--jobs", 2)
+    assert ran(place) == [["ann", "ann"]]
+    assert done.output.splitlines()[:2] == ["ann: 100 of 100", "broken: no report (broken is no archive)"]
+    done = command(rerun_command, tmp_path / "out", "--only", "all", "--jobs", 2, "--apply")
+    assert done.output.splitlines() == [
+        "ann (as asked)", "  nothing changed", "  applied", "broken (no report)", "  the rerun wrote no report: see printed.txt beside it",
+        "  broken is no archive", "  the rerun of broken has no final score, and does not take the place of what there is",
+    ]  # fmt: skip
+    assert (tmp_path / "out" / "ann" / "earlier-1" / "report.json").exists()
+
+
+def test_gpus_are_those_that_a_cluster_gave_unless_others_are_named(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,GPU-5d1a")
+    assert (_gpus(None), _gpus("0, 1")) == (["2", "GPU-5d1a"], ["0", "1"])
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert _gpus(None) == ["0"]
+
+
+def test_what_ends_last_is_told_first_where_it_was_handed_first():
+    """And one that raises keeps nobody else from ending."""
+    met = threading.Barrier(2, timeout=60)
+
+    def work(item):
+        if item == "second":
+            met.wait()
+            raise OSError("full")
+        if item == "first":
+            met.wait()
+        return item
+
+    found = list(batch.Machines(jobs=2).each(work, ["first", "second", "third"]))
+    assert [(item, future.exception() is None) for item, future in found] == [
+        ("first", True),
+        ("second", False),
+        ("third", True),
+    ]
+
+
+def test_when_the_caller_leaves_off_what_has_not_begun_never_begins():
+    done = []
+    each = batch.Machines(jobs=1).each(done.append, range(1000))
+    next(each)
+    each.close()
+    assert 1 <= len(done) < 1000
+
+
+# Another stand-in: ann's grading ends at once; any other stops the batch that began it, and says so when it is asked to end.
+STOPPING = """
+import os, pathlib, shutil, signal, sys
+place, number, name = pathlib.Path(sys.argv[1]), int(sys.argv[2]), pathlib.Path(sys.argv[4]).name
+if name == "ann":
+    shutil.copy(place / "report.json", sys.argv[sys.argv.index("--json") + 1])
+else:
+    signal.alarm(60)
+    with open(place / "ran", "a") as ran:
+        print(name, "begun", file=ran, flush=True)
+        try:
+            os.kill(os.getppid(), number)
+            signal.pause()
+        except KeyboardInterrupt:
+            print(name, "ended", file=ran)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_stops_a_batch_loses_nothing_and_leaves_nothing_running(machine, tmp_path, number):
+    """By Ctrl-C, or as a cluster does: what was done stands in the table, what runs is asked to end, the rest never begins."""
+    place, out = machine({}, "ann", "bob", "cy"), tmp_path / "out"
+    (place / "stopping.py").write_text(STOPPING)
+    program = (sys.executable, str(place / "stopping.py"), str(place), str(int(number)))
+    begin = f"from grader.course import batch; batch.PROGRAM = {program}; from harness.cli import main; main()"
+    words = [sys.executable, "-c", begin, "batch", tmp_path / "in", "--out", out, "--jobs", "1"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.stdout.startswith("ann: 100 of 100") and done.returncode == 1
+    assert "The same command goes on" in done.stderr
+    assert ran(place) == [["bob", "begun"], ["bob", "ended"]]
+    assert [row.split(",")[1] for row in (out / "results.csv").read_text().splitlines()] == ["score", "100.0", "", ""]
 
 
 # -- rerun -------------------------------------------------------------------------------------------------------------
@@ -177,6 +321,8 @@ def regraded(tmp_path, monkeypatch):
     folder = a_result(tmp_path / "out", "ann", report_of(tmp_path, broken(GREEDY)), source=tmp_path / "ann")
     asked = []
 
+    monkeypatch.setattr("grader.device.why_no_cuda", lambda: "")
+
     def run(path, place, students, options, machines):
         asked.append((path, tuple(students), list(options)))
         (place / "report.json").write_text(to_json(report_of(tmp_path)))
@@ -197,7 +343,7 @@ def test_a_rerun_replaces_nothing_until_it_is_applied(regraded, tmp_path):
     command(rerun_command, tmp_path / "out", "--apply")
     assert batch.load(folder).final and (folder / "earlier-1" / "report.json").read_text() == first
     assert "ann,100.0" in (tmp_path / "out" / "results.csv").read_text()
-    assert command(rerun_command, tmp_path / "out").output == ""  # nothing is flagged any more
+    assert "No result is flagged" in command(rerun_command, tmp_path / "out").output
     command(rerun_command, tmp_path / "out", "--only", "ann", "--apply")
     assert (folder / "earlier-2").is_dir()
 
