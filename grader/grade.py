@@ -87,7 +87,7 @@ def grade(
         on_step(_report(judge, rubric, secret, steps, students, done=False))  # whatever ends this, a report is there
         for _ in judge.judge_all(steps):
             on_step(_report(judge, rubric, secret, steps, students, done=False))
-        own = own_tests.run(rubric.tests, judge.opened, rubric.visibility) if rubric.tests else None
+        own = own_tests.run(rubric.tests, judge.opened, rubric.visibility, rubric.waived) if rubric.tests else None
         return _report(judge, rubric, secret, steps, students, done=True, drawn=judge.pictures(), own=own)
 
 

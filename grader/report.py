@@ -197,10 +197,10 @@ def build_report(
     steps = tuple(replace(s, pictures=(pictures or {}).get(s.number, ())) for s in steps)
     own = own or OwnTests()
     if own.tests:
-        steps = (*steps, _own_step(own, max([*numbers, *checking.STEPS]) + 1))
+        steps = (*steps, _own_step(own, max([*numbers, *checking.STEPS]) + 1, overrides))
     subtotal = sum(hundredths(c.score) for s in steps for c in s.checks) / 100
     provisional = _provisional([j for j in judged if j.check.id not in overrides], rubric, numbers)
-    if any(test.status == "not-run" for test in own.tests):
+    if any(test.status == "not-run" and test.id not in overrides for test in own.tests):
         provisional = (*provisional, "a test of the course's own could not be judged, which lowers no score")
     whole = overrides.get("")
     if whole is not None and whole.points is not None:
@@ -218,7 +218,8 @@ def build_report(
         integrity=tuple({"code": "tampering", "message": clean(text, 300)} for text in integrity),
         faults={j.check.id: clean(j.result.reason, 500) for j in judged if _own_fault(j, known)}
         | {f"grader-{i}": clean(text, 500) for i, text in enumerate(faults, 1)}
-        | {test.id: clean(test.reason, 500) for test in own.tests if test.status == "not-run"},
+        | {test.id: clean(test.reason, 500) for test in own.tests if test.status == "not-run"}
+        | _not_there(own, [*rubric.waived, *overrides]),
         findings=tuple({"code": f.code, "module": f.module, "message": clean(f.text)} for f in findings),
         steps=steps,
         manual=rubric.manual,
@@ -226,6 +227,13 @@ def build_report(
         note=clean(note, MOST_NOTE),
         compared=tuple(clean(text, 500) for text in compared),
     )
+
+
+def _not_there(own: OwnTests, named: Iterable[str]) -> dict[str, str]:
+    """Tests of the course's own that the rubric waives or sets, and that did not turn up when all of them were run."""
+    absent = {name for name in named if name.startswith("own.")} - {test.id for test in own.tests}
+    reason = "the rubric names this test, and no file of the course's has made it"
+    return dict.fromkeys(sorted(absent), reason) if own.tests else {}
 
 
 def _own_fault(judged: Judged, known: Mapping[str, Judged]) -> bool:
@@ -355,9 +363,9 @@ def _check(judged: Judged, share: int, rubric: Rubric, known: Mapping[str, Judge
     )
 
 
-def _own_step(own: OwnTests, number: int) -> StepReport:
+def _own_step(own: OwnTests, number: int, overrides: Mapping[str, Override]) -> StepReport:
     """The course's own tests as a step with a check each."""
-    checks = tuple(
+    found = [
         CheckReport(
             id=test.id,
             title=clean(test.title, 200),
@@ -373,7 +381,8 @@ def _own_step(own: OwnTests, number: int) -> StepReport:
             evidence=None,
         )
         for test in own.tests
-    )
+    ]
+    checks = tuple(_set_by_hand(c, overrides[c.id]) if c.id in overrides else c for c in found)
     statuses = [c.status for c in checks]
     counts = [f"{statuses.count(s)} {s.replace('-', ' ')}" for s in ("passed", "failed", "not-run") if s in statuses]
     return StepReport(

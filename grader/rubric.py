@@ -22,6 +22,7 @@ import yaml
 
 import grader.checks
 import harness.checks
+from grader.own_names import Declared, declared
 from grader.sandbox import Limits
 from grader.score import split
 from harness import check as checking
@@ -167,8 +168,8 @@ def load_rubric(path: Path | None = None, checks: Mapping[str, Check] | None = N
     data, file = _read(path)
     page = _Page(file, data)
     page.validate()
-    _meaning(page, checks)
-    tests = _tests(page, path.parent if path else Path())
+    tests, own = _tests(page, path.parent if path else Path())
+    _meaning(page, checks, own)
     fingerprint = hashlib.sha256(b"".join([data, *(test.read_bytes() for test in tests)])).hexdigest()[:12]
     return replace(_rubric(page.value, fingerprint, checks), tests=tests)
 
@@ -273,7 +274,7 @@ def schema() -> Any:
     return json.loads(resources.files("rubrics").joinpath("rubric.schema.json").read_text("utf-8"))
 
 
-def _meaning(page: _Page, checks: Mapping[str, Check]) -> None:
+def _meaning(page: _Page, checks: Mapping[str, Check], own: Declared) -> None:
     """What no schema can say: ids, codes and steps are known, points are whole cents and can be earned."""
     value = page.value
     for place, number in _numbers(value, ()):
@@ -296,14 +297,14 @@ def _meaning(page: _Page, checks: Mapping[str, Check]) -> None:
     for code in value.get("messages", {}):
         _known(page, ("messages", code), code, "code", MESSAGES)
     for name in value.get("waived", {}):
-        _known(page, ("waived", name), name, "check", checks)
+        _judged(page, ("waived", name), name, checks, own)
     for module, table in value.get("adapters", {}).items():
         for name in table:
             of = contract.functions_of(module if module in contract.MODULES else "attention")
             _known(page, ("adapters", module, name), name, "function", [f.name for f in of])
     _earnable(page, checks)
     _no_circle(page, checks)
-    _settable(page, checks)
+    _settable(page, checks, own)
 
 
 def _earnable(page: _Page, checks: Mapping[str, Check]) -> None:
@@ -318,15 +319,21 @@ def _earnable(page: _Page, checks: Mapping[str, Check]) -> None:
             )
 
 
-def _tests(page: _Page, folder: Path) -> tuple[Path, ...]:
-    """The course's own test files, each below the rubric's folder and Python that parses."""
-    found = []
+def _tests(page: _Page, folder: Path) -> tuple[tuple[Path, ...], Declared]:
+    """The course's own test files, each below the rubric's folder and Python that parses, and the tests in them."""
+    found: dict[str, Path] = {}
+    worth: dict[str, float | None] = {}
+    opened: list[str] = []
     for i, name in enumerate(page.value.get("tests", [])):
         place, file = ("tests", i), folder / name
         if not file.resolve().is_relative_to(folder.resolve()):
             raise page.error(place, f"{name} leads out of the rubric's folder", "put the file beside the rubric")
+        if file.stem in found:
+            raise page.error(
+                place, f"two files of tests are called {file.name}", "rename one, so that ids are of one test"
+            )
         try:
-            ast.parse(file.read_bytes(), name)
+            tree = ast.parse(file.read_bytes(), name)
         except OSError as error:
             raise page.error(
                 place, f"{name} cannot be read ({error.strerror})", "name a file beside the rubric"
@@ -334,11 +341,22 @@ def _tests(page: _Page, folder: Path) -> tuple[Path, ...]:
         except (SyntaxError, ValueError) as error:
             line = f", line {error.lineno}" if isinstance(error, SyntaxError) and error.lineno else ""
             raise page.error(place, f"{name}{line} is no Python ({error})", "mend the file") from None
-        found.append(file)
-    return tuple(found)
+        found[file.stem] = file
+        own = declared(tree, file.stem)
+        worth, opened = worth | dict(own.worth), [*opened, *own.open]
+    return tuple(found.values()), Declared(worth, tuple(opened))
 
 
-def _settable(page: _Page, checks: Mapping[str, Check]) -> None:
+def _judged(page: _Page, place: Place, name: str, checks: Mapping[str, Check], own: Declared) -> None:
+    """A check, or a test of the course's own: own.FILE.CLASS.METHOD."""
+    if not name.startswith("own."):
+        _known(page, place, name, "check", checks)
+    elif name not in own:
+        mend = "write own.FILE.CLASS.METHOD, of a file that is named under tests"
+        raise page.error(place, f"{name} is no test of this course", _nearest(name, own) or mend)
+
+
+def _settable(page: _Page, checks: Mapping[str, Check], own: Declared) -> None:
     """Overrides are of known checks, give no more than a check is worth, and none says anew what another has said."""
     rules = page.value.get("checks", {})
     seen: set[tuple[str, str]] = set()
@@ -350,13 +368,17 @@ def _settable(page: _Page, checks: Mapping[str, Check]) -> None:
         seen.add((item["student"].strip().casefold(), name))
         if not name:
             continue
-        _known(page, (*place, "check"), name, "check", checks)
-        step = checks[name].step
-        group = [c for c in checks.values() if c.step == step]
-        weights = [rules.get(c.id, {}).get("weight", c.weight) for c in group]
-        shares = split(page.value["points"].get(f"step{step}", 0), weights)
-        worth = shares[[c.id for c in group].index(name)] / 100
-        if item.get("points", 0) > worth:
+        _judged(page, (*place, "check"), name, checks, own)
+        worth: float | None
+        if name in checks:
+            step = checks[name].step
+            group = [c for c in checks.values() if c.step == step]
+            weights = [rules.get(c.id, {}).get("weight", c.weight) for c in group]
+            shares = split(page.value["points"].get(f"step{step}", 0), weights)
+            worth = shares[[c.id for c in group].index(name)] / 100
+        else:
+            worth = own.worth.get(name)
+        if worth is not None and item.get("points", 0) > worth:
             cause = f"{item['points']:g} points are set for {name}, which is worth {worth:g}"
             raise page.error((*place, "points"), cause, f"write at most {worth:g}, or raise its weight")
 

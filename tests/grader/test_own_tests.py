@@ -30,10 +30,11 @@ X = np.array([[1.0, 2.0], [3.0, 5.0]])
 def ran(tmp_path):
     """Runs a test file on a submission in this process, and gives the tests by their methods' names."""
 
-    def go(body: str, root=BASE, subject=None):
+    def go(body: str, root=BASE, subject=None, waived=None):
         file = tmp_path / "test_ours.py"
         file.write_text(HEAD + textwrap.dedent(body))
-        found = run([file], lambda module: contextlib.nullcontext(subject or LocalSubject(root)))
+        opened = subject or LocalSubject(root)
+        found = run([file], lambda module: contextlib.nullcontext(opened), waived=waived)
         return {test.id.rpartition(".")[2]: test for test in found.tests}, found
 
     return go
@@ -243,6 +244,10 @@ def test_a_grading_runs_them_through_the_worker(submission, tmp_path):
     (course / "rubric.yaml").write_text("schema: 1\ntitle: x\npoints: {step2: 6}\ntests: [test_ours.py]\n")
     report = grade(submission(), rubric=load_rubric(course / "rubric.yaml"), steps={2})
     assert (report.score, report.max_score) == (10.0, 10.0)
+    waived = "waived: {own.test_ours.Ours.test_it: not this year}\n"
+    (course / "rubric.yaml").write_text(f"schema: 1\ntitle: x\npoints: {{step2: 6}}\ntests: [test_ours.py]\n{waived}")
+    report = grade(submission(attention="x = 1\n"), rubric=load_rubric(course / "rubric.yaml"), steps={2})
+    assert report.steps[-1].score == 4.0 and "not this year" in report.steps[-1].checks[0].output
 
 
 @pytest.mark.parametrize(
@@ -271,3 +276,90 @@ def test_another_test_file_is_another_fingerprint(tmp_path):
         (tmp_path / "ours.py").write_text(text)
         found.append(rubric(tmp_path, "tests: [ours.py]\n").fingerprint)
     assert len(set(found)) == 2
+
+
+# -- what staff decide about them --------------------------------------------------------------------------------------
+
+TWO = a_case(
+    "@classmethod", "def setUpClass(cls):", "    open('/none')",
+    "@weight(4)", "def test_left(self):", "    {}['x']", "@weight(1)", "def test_right(self):", "    self.fail('no')",
+)  # fmt: skip
+
+
+def test_a_waived_test_is_not_run_and_pays_everybody(ran):
+    """Nor is the setUpClass of a class whose tests are all waived; the others of its file run."""
+    other = a_case("@weight(1)", "def test_other(self):", "    self.fail('no')").replace("Ours", "Others")
+    reason = "The handout did not speak of it."
+    tests, _ = ran(
+        TWO + other, waived=dict.fromkeys(("own.test_ours.Ours.test_left", "own.test_ours.Ours.test_right"), reason)
+    )
+    assert [(t.status, t.score, t.output) for name, t in tests.items() if name != "test_other"] == [
+        ("passed", 4.0, f"Waived for all: {reason}"),
+        ("passed", 1.0, f"Waived for all: {reason}"),
+    ]
+    assert tests["test_other"].status == "failed"
+
+
+def set_by_hand(check: str, **more) -> str:
+    told = "".join(f", {k}: {v}" for k, v in more.items())
+    return f"tests: [test_ours.py]\noverrides:\n  - {{student: ann, reason: shown in office hours, check: {check}{told}}}\n"
+
+
+def test_staff_set_a_students_result_of_a_test_and_its_reason_is_told(ran, tmp_path):
+    """One that could not be judged as well, which no longer withholds that student's score; nobody else's changes."""
+    _, own = ran(TWO.replace("open('/none')", "pass"))
+    extra = set_by_hand("own.test_ours.Ours.test_left")
+    mine = build_report(all_passed(), rubric(tmp_path, extra), own=own, students=["ann"])
+    check = {c.id: c for c in mine.steps[-1].checks}["own.test_ours.Ours.test_left"]
+    assert (check.status, check.score, mine.score) == ("passed", 4.0, 104.0)
+    assert "4 of 4 points by hand: shown in office hours" in check.diagnoses[0].message
+    assert "shown in office hours" in json.dumps(to_results(mine))
+    assert build_report(all_passed(), rubric(tmp_path, extra), own=own, students=["bob"]).score is None
+    part = set_by_hand("own.test_ours.Ours.test_left", points=1.5)
+    assert build_report(all_passed(), rubric(tmp_path, part), own=own, students=["ann"]).score == 101.5
+
+
+@pytest.mark.parametrize(
+    ("extra", "said"),
+    [
+        ("tests: [test_ours.py]\nwaived: {own.test_ours.Ours.test_lft: x}\n", "write own.test_ours.Ours.test_left, if that is meant"),
+        ("waived: {own.test_ours.Ours.test_left: x}\n", "of a file that is named under tests"),
+        (set_by_hand("own.test_ours.Ours.test_lft"), "own.test_ours.Ours.test_lft is no test of this course"),
+        (set_by_hand("own.test_ours.Ours.test_left", points=5), "which is worth 4"),
+        ("tests: [test_ours.py, more/test_ours.py]\n", "two files of tests are called test_ours.py"),
+    ],
+)  # fmt: skip
+def test_a_name_that_no_test_has_is_told_before_anything_is_graded(tmp_path, extra, said):
+    (tmp_path / "more").mkdir()
+    for place in (tmp_path, tmp_path / "more"):
+        (place / "test_ours.py").write_text(HEAD + TWO)
+    with pytest.raises(RubricError, match=r"rubric\.yaml, line") as told:
+        rubric(tmp_path, extra)
+    assert said in str(told.value)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        a_case("def test_it(self):", "    pass").replace("Ours", "Base")
+        + "class Ours(Base):\n    pass\n",  # inherited here
+        "from elsewhere import Base\nclass Ours(Base):\n    pass\n",
+        "from elsewhere import *\n",
+        "class Ours(unittest.TestCase):\n    test_it = make()\n",
+        "class Ours(unittest.TestCase):\n    @cases(1, 2)\n    def test_i(self):\n        pass\n",
+        "@many\nclass Ours(unittest.TestCase):\n    pass\n",
+        "def load_tests(loader, tests, pattern):\n    return tests\n",
+        "if True:\n" + textwrap.indent(a_case("def test_it(self):", "    pass"), "    "),
+    ],
+)
+def test_a_test_that_may_be_made_as_the_file_runs_is_taken_at_its_word(tmp_path, body):
+    (tmp_path / "test_ours.py").write_text(HEAD + body)
+    found = rubric(tmp_path, "tests: [test_ours.py]\nwaived: {own.test_ours.Ours.test_it: x}\n")
+    assert list(found.waived) == ["own.test_ours.Ours.test_it"]
+
+
+def test_one_that_was_not_made_after_all_is_told_to_staff(ran, tmp_path):
+    _, own = ran("class Ours(unittest.TestCase):\n    test_made = lambda self: None\n")
+    read = rubric(tmp_path, "tests: [test_ours.py]\nwaived: {own.test_ours.Ours.test_it: x}\n")
+    report = build_report(all_passed(), read, own=own)
+    assert report.final and list(report.faults) == ["own.test_ours.Ours.test_it"]
