@@ -6,6 +6,7 @@ What an experiment ought to find can be told without a right attention: an error
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -43,6 +44,9 @@ class OwnAttention:
     spoil: Change | None = None
     turn: Change | None = None
     calls: list[Attended] = field(default_factory=list)
+    one_at_a_time: threading.Lock = field(
+        default_factory=threading.Lock
+    )  # an experiment may ask from threads of its own
 
     def lent(self) -> dict[str, Callback]:
         asking = {f: self._attend if f.name in ATTEND else self._ask for f in contract.functions_of("attention")}
@@ -64,7 +68,8 @@ class OwnAttention:
         return (self.spoil(output).astype(output.dtype), weights) if isinstance(output, np.ndarray) else value
 
     def _ask(self, function: contract.Function, *args: Any, **kwargs: Any) -> Any:
-        outcome = self.subject.ask(Call(function.full_name, args, kwargs))[0]
+        with self.one_at_a_time:
+            outcome = self.subject.ask(Call(function.full_name, args, kwargs))[0]
         if not outcome.ok:
             raise ValueError(f"{function.name}: {outcome.text or outcome.kind}")
         return outcome.value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,111 @@ MORE: list[tuple[str, str | None, str, str]] = [
     ("largest_n", "search-off-by-one", "    return good\n", "    return good - 1 if good < limit else good\n"),
 ]  # fmt: skip
 
+# Right, and unlike the example: functions that take the place of those in examples/base.
+ODDITIES: dict[str, str] = {
+    "head by head, in threads": """
+def compare_with_sdpa(shapes, dtype="float32", causal=False, seed=0):
+    import torch
+    from concurrent.futures import ThreadPoolExecutor
+
+    table = []
+    for batch, heads, n, d in shapes:
+        generator = torch.Generator().manual_seed(seed)
+        q, k, v = (torch.randn(batch * heads, n, d, generator=generator, dtype=torch.float64) for _ in range(3))
+        q, k, v = (t.to(getattr(torch, dtype)) for t in (q, k, v))
+        mask = causal_mask(n) if causal else None
+        with ThreadPoolExecutor(3) as pool:
+            def own(i):
+                return scaled_dot_product_attention(q[i].numpy(), k[i].numpy(), v[i].numpy(), mask)[0]
+            mine = np.stack(list(pool.map(own, range(batch * heads))))
+        theirs = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal).numpy()
+        gap = np.max(np.abs(mine.astype(float) - theirs.astype(float)))
+        table.append({"shape": [batch, heads, n, d], "max_abs_diff": gap, "backend": "whatever torch took"})
+    return table
+""",
+    "untimed work first, and a cache made by hand": """
+def decode_latencies(model, prompt, max_new_tokens, use_cache, clock=time.perf_counter, synchronize=None):
+    from kv_cache import KVCache, kv_cache_bytes
+
+    wait = synchronize or (lambda: None)
+    prompt = [int(t) for t in prompt]
+    layers, d_head = len(model.layers), model.layers[0].W_K.shape[1] // model.n_kv_heads
+    logits, warm = prefill(model, prompt)
+    decode_step(model, int(np.argmax(logits[-1])), warm)
+    forward(model, prompt)
+    clock()
+    readings = []
+    tokens = list(prompt)
+    wait()
+    readings.append(clock())
+    if use_cache:
+        cache = KVCache(layers, model.n_kv_heads, d_head, len(prompt) + max_new_tokens, "float64")
+        logits, cache = prefill(model, tokens, cache=cache)
+    else:
+        logits = forward(model, tokens)
+    wait()
+    readings.append(clock())
+    for _ in range(max_new_tokens):
+        token = int(np.asarray(logits).reshape(-1, model.embedding.shape[0])[-1].argmax())
+        tokens.append(token)
+        logits = decode_step(model, token, cache) if use_cache else forward(model, tokens)
+        wait()
+        readings.append(clock())
+    times = np.diff(readings)
+    held = kv_cache_bytes(layers, model.n_kv_heads, d_head, len(tokens), 8) if use_cache else 0
+    return {"decode_s": times[1:], "prefill_s": times[0], "cache_bytes": held}
+""",
+    "gaps by the inverse order and by parts": """
+def equivariance_gap(X, W_Q, W_K, W_V, permutation, positions=None, mask=None):
+    from attention import project
+
+    order = [int(i) for i in permutation]
+    inverse = [order.index(i) for i in range(len(order))]
+    if positions is None:
+        positions = np.zeros_like(X)
+    mask = np.ones((len(X), len(X)), bool) if mask is None else mask
+    both = np.stack([X + positions, X[order] + positions])
+    Q, K, V = project(both, W_Q, W_K, W_V)
+    straight, shuffled = scaled_dot_product_attention(Q, K, V, mask=mask)[0]
+    return np.max(np.abs(straight - shuffled[inverse]))
+
+
+def append_invariance_gap(X, x_new, W_Q, W_K, W_V):
+    everything = np.concatenate([X, x_new])
+    outputs = {n: self_attention(everything[:n], W_Q, W_K, W_V, causal_mask(n, n))[0] for n in (len(X) + 1, len(X))}
+    return np.linalg.norm((outputs[len(X) + 1][:-1] - outputs[len(X)]).ravel(), ord=np.inf)
+""",
+    "one list of readings for all lengths": """
+def time_attention(attend, ns, d=64, warmup=3, repeats=5, clock=time.perf_counter, synchronize=None):
+    inputs = {n: [np.ones((n, d)) for _ in range(3)] for n in ns}
+    ready = synchronize if synchronize is not None else lambda: None
+    found = []
+    for n, arrays in inputs.items():
+        for _ in range(warmup):
+            ready()
+            clock()
+            attend(*arrays)
+        ready()
+        marks = [clock()]
+        for _ in range(repeats):
+            attend(*arrays)
+            ready()
+            marks.append(clock())
+        found.append(sorted(b - a for a, b in zip(marks, marks[1:]))[repeats // 2])
+    return np.array(found)
+
+
+def fit_exponent(ns, seconds):
+    A = np.stack([np.log10(ns), np.ones(len(ns))], axis=1)
+    return np.linalg.lstsq(A, np.log10(seconds), rcond=None)[0][0]
+
+
+def local_slopes(ns, seconds):
+    pairs = list(zip(ns, seconds))
+    return tuple(np.log(t1 / t0) / np.log(n1 / n0) for (n0, t0), (n1, t1) in zip(pairs, pairs[1:]))
+""",
+}
+
 
 def laid_over_base(folder: Path, over: Path) -> Path:
     shutil.copytree(BASE, folder, ignore=shutil.ignore_patterns("report"))
@@ -87,11 +193,11 @@ def first_hint(folder: Path) -> tuple[str, str | None]:
     return "", None
 
 
-def all_hints(folder: Path) -> dict[str, list[str | None]]:
+def all_hints(folder: Path, families: Iterable[str] = FAMILIES) -> dict[str, list[str | None]]:
     subject = Held(folder)
     hints = Hints(subject)
     with subject.held():
-        return {family: [hint.code for hint in hints.of(family)] for family in FAMILIES}
+        return {family: [hint.code for hint in hints.of(family)] for family in families}
 
 
 @pytest.mark.parametrize("name", [name for name in FAULTS if name.split("--")[0] not in ELSEWHERE])
@@ -108,7 +214,7 @@ def test_a_fault_is_named(tmp_path: Path, family: str, code: str | None, old: st
     source = (folder / "experiments.py").read_text()
     assert source.count(old) >= 1
     (folder / "experiments.py").write_text(source.replace(old, new))
-    assert set(all_hints(folder)[family]) == {code}
+    assert set(all_hints(folder, [family])[family]) == {code}
 
 
 @pytest.mark.parametrize("name", CORRECT)
@@ -119,21 +225,30 @@ def test_a_correct_form_gets_no_hint(tmp_path: Path, name: str) -> None:
     assert all_hints(folder) == {family: [] for family in FAMILIES}
 
 
-def variation_of(variation: dict, folder: Path) -> Path:
-    laid_over_base(folder, SUBMISSIONS / variation["base"])
+def replace(folder: Path, functions: list[str]) -> Path:
+    """experiments.py with these functions in the place of its own."""
     source = (folder / "experiments.py").read_text()
-    for text in variation["functions"]:
+    for text in functions:
         name = text.split("(")[0].removeprefix("def ")
-        source = re.sub(
-            rf"^def {name}\(.*?(?=^(?:def|class) |\Z)", lambda _, t=text: t + "\n\n", source, flags=re.S | re.M
-        )
+        pattern = rf"^def {name}\(.*?(?=^(?:def|class) |\Z)"
+        source = re.sub(pattern, lambda _, t=text: t + "\n\n", source, flags=re.DOTALL | re.MULTILINE)
     (folder / "experiments.py").write_text(source)
     return folder
+
+
+@pytest.mark.parametrize("name", ODDITIES)
+def test_an_unusual_correct_form_gets_no_hint(tmp_path: Path, name: str) -> None:
+    """Correct measurements that nobody would have thought of fail nothing and get no hint."""
+    functions = re.split(r"^(?=def )", ODDITIES[name].strip(), flags=re.MULTILINE)[1:]
+    folder = replace(laid_over_base(tmp_path / "lab", BASE), functions)
+    assert first_hint(folder) == ("", None)
+    assert all_hints(folder) == {family: [] for family in FAMILIES}
 
 
 @pytest.mark.parametrize("variation", VARIATIONS, ids=[v["name"] for v in VARIATIONS])
 def test_what_is_named_is_right(tmp_path: Path, variation: dict) -> None:
     """However a fault is written, a hint names it and nothing else; a correct variation gets none."""
-    found = all_hints(variation_of(variation, tmp_path / "lab"))
-    named = {code for family in signs_experiments.FAMILIES for code in found[family] if code is not None}
+    folder = replace(laid_over_base(tmp_path / "lab", SUBMISSIONS / variation["base"]), variation["functions"])
+    found = all_hints(folder, signs_experiments.FAMILIES)
+    named = {code for codes in found.values() for code in codes if code is not None}
     assert named <= set(variation.get("codes", []))
