@@ -1,189 +1,430 @@
-"""Hints on a decode step: where it looks and where it stands, read from how its logits follow what is changed on purpose.
+"""Hints on forward, prefill and decode_step: what they do that the given model does not, told from decoders that can be read.
 
-A decoder is a set of arrays, so a question can change one of them between prefill and decode: the cache then holds what the
-old ones gave. Everything is compared with the submission's own answers.
+Looked at in the order in which one builds on another: what is stored of a token, what it is turned into, where it stands,
+whom it sees, with which heads, in which layer. The first thing that explains what is wrong ends the search.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
 from harness import signs_attention
-from harness.signs import Hint, numbers, same
+from harness.signs import Hint, same
+from harness.signs_heads import heads, layers
+from harness.signs_probe import (
+    PROMPT,
+    TOKEN,
+    WIDTH,
+    Fields,
+    decoder,
+    forward,
+    readable,
+    request,
+    step,
+    with_layer,
+)
 from harness.subject import Asking
-from harness.values import Array, Dtype, Handle
-
-PROMPT, TOKEN = [1, 5, 3], 4
-VOCABULARY, WIDTH, KV_HEADS, D_HEAD = 9, 8, 2, 2
-
-
-def decoder(n_layers: int = 2, positions: str = "none", **silent: float) -> dict[str, Any]:
-    """A decoder's fields; `silent` gives matrices a factor, W_V=0 for one that attends to no avail."""
-    embedding, *matrices = numbers((VOCABULARY, WIDTH), *[(8, 8), (8, 4), (8, 4), (8, 8)] * n_layers)
-    names = ("W_Q", "W_K", "W_V", "W_O")
-    layers = [
-        {name: w / 3 * silent.get(name, 1.0) for name, w in zip(names, matrices[i : i + 4], strict=True)}
-        for i in range(0, 4 * n_layers, 4)
-    ]
-    return {"embedding": embedding, "layers": layers, "n_heads": 4, "n_kv_heads": KV_HEADS, "positions": positions}
-
-
-def with_layer(fields: dict[str, Any], index: int, **matrices: Array) -> dict[str, Any]:
-    """The same decoder with some matrices of one layer put in their places."""
-    layers = [dict(layer) for layer in fields["layers"]]
-    layers[index] |= matrices
-    return {**fields, "layers": layers}
+from harness.values import Array
 
 
 def hints(subject: Asking) -> Iterator[Hint]:
-    """What a decode step gives away, the first thing that explains it; nothing where it does not run.
-
-    Nothing either where attention itself gives a hint: what is built on it then says nothing of the cache.
-    """
-    if not _grows_by_one(subject):
-        return  # what is stored or not is said elsewhere
+    """The first thing that explains what is wrong; nothing where attention itself gives a hint, on which all this stands."""
     attention = (signs_attention.FAMILIES[name] for name in ("softmax", "sdpa", "causal_mask"))
     if any(True for family in attention for _ in family(subject)):
         return
-    for look in (_itself, _layers, _places):
+    for look in (_stored, _silent, _second, _places, _linear, _weights, _chunk, heads, layers, _window, _unread, _step):
         found = look(subject)
         if found is not None:
             yield found
             return
 
 
-def _grows_by_one(subject: Asking) -> bool:
-    model, cache, _ = filled(subject, decoder())
-    if cache is None or not _logits(subject.call("kv_cache.decode_step", model, TOKEN, cache).value, 1):
-        return False
-    return bool(subject.call("@len", cache).value == len(PROMPT) + 1)
+# -- what is stored ----------------------------------------------------------------------------------------------------
 
 
-def filled(
-    subject: Asking, fields: dict[str, Any], prompt: Sequence[int] = PROMPT
-) -> tuple[Any, Handle | None, Array | None]:
-    """A kept decoder, the cache that prefill gives for the prompt, and its logits."""
-    made = subject.keep("@model", fields)
-    if not made.ok:
-        return None, None, None
-    outcome = subject.keep("kv_cache.prefill", made.value, list(prompt))
-    value = outcome.value if outcome.ok else None
-    if not isinstance(value, tuple | list) or len(value) != 2 or not isinstance(value[1], Handle):
-        return made.value, None, None
-    return made.value, value[1], value[0] if _logits(value[0], 2) else None
-
-
-def _logits(value: Any, axes: int) -> bool:
-    shape = np.shape(value) if isinstance(value, np.ndarray) and value.dtype.kind == "f" else ()
-    return len(shape) == axes and shape[-1] == VOCABULARY
-
-
-def step(
-    subject: Asking,
-    prefilled: dict[str, Any],
-    decoding: dict[str, Any] | None = None,
-    prompt: Sequence[int] = PROMPT,
-    token: int = TOKEN,
-) -> Array | None:
-    """The logits of one decode step of a second decoder over the cache that a first one filled."""
-    model, cache, _ = filled(subject, prefilled, prompt)
-    if cache is None:
+def _stored(subject: Asking) -> Hint | None:
+    """A prompt of three tokens and one decoded: what each layer held before is there after, and one token more."""
+    asked = request(subject, decoder())
+    if asked is None or asked.prefill(PROMPT) is None:
         return None
-    if decoding is not None:
-        other = subject.keep("@model", decoding)
-        model = other.value if other.ok else None
-    value = subject.call("kv_cache.decode_step", model, token, cache).value
-    return value.astype(np.float64) if _logits(value, 1) else None
-
-
-def _itself(subject: Asking) -> Hint | None:
-    """With another W_V in decode alone, a step that attends to itself moves; it moves with each token of the prompt anyway."""
-    one = decoder(1)
-    other = with_layer(one, 0, W_V=2 * one["layers"][0]["W_V"] + 1)
-    before, after = step(subject, one), step(subject, one, other)
-    if before is None or after is None or not same(before, after):
+    counted, before = asked.length, [asked.held(layer) for layer in (0, 1)]
+    if counted != 3 or asked.decode(TOKEN) is None:
         return None
-    prompts = [[*PROMPT[:i], 7, *PROMPT[i + 1 :]] for i in range(len(PROMPT))]
-    moved = [step(subject, one, prompt=prompt) for prompt in prompts]
-    moved += [step(subject, one, token=7), step(subject, other, one)]
-    if any(found is None or same(found, before) for found in moved):
-        return None  # it does not look where it should for another reason
-    seen = "With another W_V in the decode step its logits stay the same: the new token's own value is not looked at."
-    return Hint("cache-missing-self", seen)
-
-
-def _layers(subject: Asking) -> Hint | None:
-    """With another W_V (or W_K) of the second layer in prefill alone, that layer's cache holds other rows, and a step moves."""
-    two = decoder(2)
-    before = step(subject, two)
-    alone = step(subject, decoder(1))
-    if alone is None or not same(alone, _forward(subject, decoder(1))):
-        return None  # one layer is wrong already
-    for matrix, name in (("W_V", "values"), ("W_K", "keys")):
-        first, second = (with_layer(two, i, **{matrix: 2 * two["layers"][i][matrix] + 1}) for i in (0, 1))
-        after, by_first = step(subject, second, two), step(subject, first, two)
-        (_, one, _), (_, another, _) = filled(subject, two), filled(subject, second)
-        if before is None or after is None or by_first is None or one is None or another is None:
-            return None
-        held = [subject.method(cache, name, 1).value for cache in (one, another)]
-        if same(before, after) and not same(before, by_first) and not same(*held):
-            seen = f"A decode step stays the same whatever {name} the second layer's cache holds."
-            return Hint("cache-layer-mixed", seen)
+    longer, after = asked.length, [asked.held(layer) for layer in (0, 1)]
+    if any(rows is None for rows in (*before, *after)):
+        return None
+    old, new = [rows for rows in before if rows is not None], [rows for rows in after if rows is not None]
+    if [len(rows) for rows in old] != [3, 3]:
+        return None
+    lengths = [len(rows) for rows in new]
+    seen = "After a prompt of 3 tokens and a decoded one,"
+    if lengths == [3, 3] and all(same(a, b) for a, b in zip(old, new, strict=True)):
+        return Hint("cache-not-appended", f"{seen} the cache holds 3.")
+    if lengths == [5, 5] and longer == 5:
+        return Hint("cache-appended-twice", f"{seen} the cache holds 5.")
+    if sorted(lengths) == [3, 4]:
+        return Hint("cache-layer-mixed", f"{seen} layer 0 holds {lengths[0]} and layer 1 holds {lengths[1]}.")
+    if lengths == [4, 4]:
+        for rows, earlier in zip(new, old, strict=True):
+            if not same(rows[:3], earlier):
+                if same(rows[1:], earlier):
+                    return Hint("cache-prepended", "A decoded token's key stands in front of the prompt's.")
+                return Hint("cache-overwritten", "A decoded token changed the keys that the prompt had stored.")
     return None
 
 
-def _forward(subject: Asking, fields: dict[str, Any]) -> Array | None:
-    """The last row of the submission's own recompute of prompt and token."""
-    made = subject.keep("@model", fields)
-    value = subject.call("kv_cache.forward", made.value, [*PROMPT, TOKEN]).value if made.ok else None
-    return np.asarray(value)[-1] if _logits(value, 2) else None
+# -- what a token is turned into ---------------------------------------------------------------------------------------
+
+
+def _silent(subject: Asking) -> Hint | None:
+    """With W_O = 0 no layer adds anything: logits are the token's embedding times all embeddings."""
+    fields = decoder(2, W_O=0.0)
+    right = fields["embedding"] @ fields["embedding"].T
+    table = _table(subject)
+    for name, text in (("forward", [*PROMPT, TOKEN]), ("prefill", PROMPT), ("decode_step", [TOKEN])):
+        rows = _rows_of(subject, name, fields, text)
+        if rows is None or same(rows, right[text]):
+            continue
+        if same(rows, np.zeros_like(rows)):
+            seen = f"With W_O = 0, the logits of {name} are 0: what comes into a layer is not added to what it gives."
+            return Hint("decode-residual-missing", seen)
+        if name == "decode_step":
+            before = [PROMPT[-1], 7]
+            others = [rows[0], _decoded(subject, fields, [1, 5, 7])]
+            if all(row is not None and same(row, right[t]) for row, t in zip(others, before, strict=True)):
+                seen = "decode_step gives the logits of the token before the one that it is given."
+                return Hint("decode-stale-logits", seen)
+        return _added(name, fields, text, rows, table) or Hint(
+            None, f"With W_O = 0, the logits of {name} are not embedding[token] @ embedding.T."
+        )
+    return None
+
+
+def _rows_of(subject: Asking, name: str, fields: Fields, text: list[int]) -> Array | None:
+    """Rows of logits for a text; of decode_step the one for its last token after the prompt."""
+    if name == "forward":
+        return forward(subject, fields, text)
+    if name == "prefill":
+        asked = request(subject, fields)
+        return asked.prefill(text) if asked is not None else None
+    row = _decoded(subject, fields, PROMPT, text[-1])
+    return None if row is None else row[None]
+
+
+def _decoded(subject: Asking, fields: Fields, prompt: list[int], token: int = TOKEN) -> Array | None:
+    return step(subject, fields, prompt, token)
+
+
+def _table(subject: Asking) -> Array | None:
+    """The submission's own positions."""
+    value = subject.call("attention.sinusoidal_positions", 16, WIDTH).value
+    return np.asarray(value) if np.shape(value) == (16, WIDTH) else None
+
+
+def _added(name: str, fields: Fields, text: list[int], rows: Array, table: Array | None) -> Hint | None:
+    """What stands between rows of logits and embedding[text] @ embedding.T."""
+    embedding = fields["embedding"]
+    right = embedding[text] @ embedding.T
+    x = _solved(embedding, rows)
+    at = len(PROMPT) if name == "decode_step" else 0
+    if table is not None and any(same(x - embedding[text], n * table[at : at + len(text)]) for n in (1, 2, 3)):
+        return Hint("positions-misplaced", f'{name} adds positions for a model with positions="none".')
+    extra = f"With W_O = 0, the logits of {name} are embedding[token] @ embedding.T, and"
+    if rows.min() >= 0 and same(rows.sum(axis=-1), np.ones(len(rows))):
+        return Hint("decode-extra-step", f"{extra} yours are probabilities: they sum to 1.")
+    if same(np.exp(rows).sum(axis=-1), np.ones(len(rows))):
+        return Hint("decode-extra-step", f"{extra} yours are logarithms of probabilities.")
+    factor = float((rows * right).sum() / (right * right).sum())
+    if same(rows, factor * right):
+        return Hint("decode-extra-step", f"{extra} yours are {factor:.4g} times that.")
+    if same(x @ embedding.T, rows) and all(_levelled(a, embedding[t]) for a, t in zip(x, text, strict=True)):
+        return Hint("decode-extra-step", f"{extra} yours are those of a normalised embedding.")
+    return None
+
+
+def _levelled(x: Array, embedded: Array) -> bool:
+    """Whether x is a·embedded + b with two numbers: a norm over the features, whatever its kind."""
+    both = np.stack([embedded, np.ones_like(embedded)], axis=1)
+    fitted = both @ np.linalg.lstsq(both, x, rcond=None)[0]
+    return same(fitted, x)
+
+
+def _solved(embedding: Array, rows: Array) -> Array:
+    """The x (n, d) where rows = x @ embedding.T."""
+    return np.linalg.lstsq(embedding, rows.T, rcond=None)[0].T
+
+
+def _second(subject: Asking) -> Hint | None:
+    """A second layer with W_O = 0 leaves what the first one gives."""
+    one = decoder(1)
+    two = decoder(2)
+    two = with_layer(two, 1, W_O=0 * two["layers"][1]["W_O"])
+    embedding = one["embedding"]
+    for name, text in (("forward", [*PROMPT, TOKEN]), ("prefill", PROMPT), ("decode_step", [TOKEN])):
+        first, both = (_rows_of(subject, name, fields, text) for fields in (one, two))
+        if first is None or both is None or same(first, both):
+            continue
+        if same(both, embedding[text] @ embedding.T):
+            seen = f"In {name} a second layer with W_O = 0 undoes the first: it adds to the embedding, not to its own input."
+            return Hint("decode-residual-missing", seen)
+    return None
+
+
+def _linear(subject: Asking) -> Hint | None:
+    """A text of one token has one weight, 1: twice the embedding gives twice what attention adds."""
+    fields = decoder(1, W_Q=0.0)
+    embedding = fields["embedding"]
+    for name in ("forward", "prefill"):
+        added = []
+        for factor in (1, 2):
+            rows = _rows_of(subject, name, {**fields, "embedding": factor * embedding}, [TOKEN])
+            if rows is None:
+                return None
+            added.append(_solved(factor * embedding, rows)[0] - factor * embedding[TOKEN])
+        if np.abs(added[0]).max() > 1e-6 and np.allclose(added[1], added[0], rtol=1e-3, atol=1e-4):
+            seen = f"In {name}, attention adds the same for an embedding twice as large: it is normalised before."
+            return Hint("decode-extra-step", seen)
+        if not np.allclose(added[1], 2 * added[0], rtol=1e-4, atol=1e-6):
+            seen = f"In {name}, twice the embedding of a single token does not give twice what attention adds to it."
+            return Hint(None, seen)
+    return None
+
+
+# -- where it stands ---------------------------------------------------------------------------------------------------
 
 
 def _places(subject: Asking) -> Hint | None:
-    """With W_V = 0 attention adds nothing: a token's logits show its embedding and the position that was added to it."""
-    fields = decoder(1, "sinusoidal", W_V=0.0)
-    _, _, prompt = filled(subject, fields)
-    decoded = step(subject, fields)
-    if prompt is None or decoded is None:
+    """With W_O = 0 and sinusoidal positions, logits show a token's embedding and the row of positions that was added."""
+    table = _table(subject)
+    if table is None or not np.abs(table).max(axis=1).all():
         return None
-    embedding = fields["embedding"]
-    added = [_solved(embedding, logits) - embedding[token] for logits, token in zip(prompt, PROMPT, strict=True)]
-    last = _solved(embedding, decoded) - embedding[TOKEN]
-    if any(same(a, b) for a, b in ((added[0], added[1]), (added[1], added[2]))):
-        return None  # prefill tells no positions apart
-    for i, place in enumerate(added):
-        if same(last, place):
-            return Hint(
-                "cache-position-reset", f"After a prompt of 3 tokens the next one gets the position of token {i + 1}."
-            )
-    if same(last, np.zeros(WIDTH)):
-        return Hint("positions-ignored", "Prefill adds positions to its tokens, and a decode step adds none.")
+    text = [*PROMPT, TOKEN, 0, 7]
+    for n_layers in (1, 2):
+        fields = decoder(n_layers, "sinusoidal", W_O=0.0)
+        rows = forward(subject, fields, text)
+        asked = request(subject, fields, 8)
+        first = asked.prefill(PROMPT) if asked is not None else None
+        if rows is None or asked is None or first is None:
+            return None
+        for name, got, at in (("forward", rows, 0), ("prefill", first, 0)):
+            added = _where(fields, got, text)
+            if same(added, table[at : len(added)]):
+                continue
+            if same(added, 0 * added):
+                return Hint("positions-ignored", f'{name} adds no positions for a model with positions="sinusoidal".')
+            if any(same(added, n * table[: len(added)]) for n in (2, 3)):
+                return Hint("positions-misplaced", f"{name} adds positions more than once: before every layer.")
+            return None  # the rows differ from the submission's own table in a way that names nothing
+        decoded = asked.decode(TOKEN)
+        chunk = asked.prefill(text[4:])
+        if n_layers == 1:
+            found = _next(fields, decoded, chunk, text, table)
+            if found is not None:
+                return found
     return None
 
 
-def _solved(embedding: Array, logits: Array) -> Array:
-    """x where logits = embedding x."""
-    return np.linalg.lstsq(embedding, logits.astype(np.float64), rcond=None)[0]
+def _where(fields: Fields, rows: Array, tokens: list[int]) -> Array:
+    """What was added to the embeddings, for each row."""
+    embedding = fields["embedding"]
+    return np.asarray(_solved(embedding, rows) - embedding[tokens[: len(rows)]])
 
 
-def apart(subject: Asking) -> Iterator[Hint]:
-    """Two layers and two caches share nothing: what is appended to one leaves the other as it was."""
-    first, second = numbers((2, KV_HEADS, D_HEAD), (2, KV_HEADS, D_HEAD))
-    for layer, other, what in ((0, True, "another cache"), (1, False, "the second layer")):
-        caches = [subject.keep("kv_cache.KVCache", 2, KV_HEADS, D_HEAD, 8, Dtype("float64")).value for _ in range(2)]
-        if not all(isinstance(cache, Handle) for cache in caches):
-            return
-        one, another = caches[0], caches[1 if other else 0]
-        if not subject.method(one, "append", 0, first, first).ok:
-            return
-        before = subject.method(one, "keys", 0).value
-        if not isinstance(before, np.ndarray) or not same(before, first):
-            return
-        if not subject.method(another, "append", layer, second, second).ok:
-            return
-        if not same(subject.method(one, "keys", 0).value, first):
-            yield Hint("cache-shared-state", f"What one layer of a cache holds changes when {what} is appended to.")
-            return
+def _next(fields: Fields, decoded: Array | None, chunk: Array | None, text: list[int], table: Array) -> Hint | None:
+    """Where a decoded token and a later chunk stand; a whole prompt stands right."""
+    if decoded is not None:
+        added = _where(fields, decoded[None], [TOKEN])[0]
+        if same(added, 0 * added):
+            return Hint("positions-ignored", "Prefill adds positions to its tokens, and a decode step adds none.")
+        at = _place(added, table)
+        if at is not None and at != len(PROMPT):
+            seen = f"After a prompt of {len(PROMPT)} tokens the next one gets the position of token {at + 1}."
+            return Hint("cache-position-reset", seen)
+        if at is None:
+            return None
+    if chunk is not None:
+        added = _where(fields, chunk, text[4:])
+        if same(added, 0 * added):
+            return Hint("positions-ignored", "The first chunk of a prompt gets positions, and a later one gets none.")
+        at = _place(added[0], table)
+        if at is not None and at != 4 and same(added, table[at : at + len(added)]):
+            seen = f"A chunk that comes after 4 tokens begins with the position of token {at + 1}."
+            return Hint("cache-chunk-misaligned", seen)
+    return None
+
+
+def _place(added: Array, table: Array) -> int | None:
+    """The one row of the table that was added."""
+    found = [i for i, row in enumerate(table) if same(added, row)]
+    return found[0] if len(found) == 1 else None
+
+
+# -- whom it sees ------------------------------------------------------------------------------------------------------
+
+TEXT = [2, 0, 5, 1, 7, 4, 6]
+
+
+def _weights(subject: Asking) -> Hint | None:
+    """With W_Q = 0 and one-hot embeddings, logits are the weights: all alike, on every token up to the one that asks."""
+    fields = readable()
+    n = len(TEXT)
+    asked = request(subject, fields, 20)
+    first = asked.prefill(TEXT[:-1]) if asked is not None else None
+    whole = forward(subject, fields, TEXT)
+    for name, rows in (("prefill", first), ("forward", whole)):
+        found = _whom(name, rows)
+        if found is not None:
+            return found
+    if asked is None or first is None:
+        return None
+    row = asked.decode(TEXT[-1])
+    if row is None:
+        return None
+    weights, elsewhere = _read(row, TEXT)
+    even = np.full(n, 1 / n)
+    if same(weights, even) and not elsewhere.any():
+        return None
+    told = ", ".join(f"{w:.3f}" for w in weights)
+    seen = f"In a decode step with W_Q = 0 the {n} tokens should weigh {1 / n:.3f} each, and weigh {told}"
+    if same(elsewhere[8:][TEXT], even):
+        return Hint("cache-keys-values-swapped", "With W_Q = 0 a decode step takes the mean of keys, not of values.")
+    if elsewhere.any():
+        return Hint(None, f"{seen}.")
+    return _lopsided(subject, weights, seen, n)
+
+
+def _lopsided(subject: Asking, weights: Array, seen: str, n: int) -> Hint:
+    """What uneven weights of a decode step say."""
+    if same(weights, np.append(np.full(n - 1, 1 / (n - 1)), 0.0)):
+        return Hint("cache-missing-self", f"{seen}: the new token does not see itself.")
+    if same(weights, np.append(np.full(n - 1, 1 / (n + 1)), 2 / (n + 1))):
+        return Hint("decode-self-twice", f"{seen}: the new token counts twice.")
+    chunk = _chunk(subject)
+    if chunk is not None and chunk.code is not None:
+        return chunk
+    for m in range(1, n):
+        share = np.full(m, 1 / m)
+        if same(weights, np.append(np.zeros(n - m), share)):
+            which = "itself alone" if m == 1 else f"the last {m} tokens alone"
+            return Hint("cache-truncated", f"{seen}: it sees {which}.")
+        if same(weights, np.append(share, np.zeros(n - m))):
+            return Hint("cache-truncated", f"{seen}: it sees the first {m} alone.")
+    if same(weights, np.full(n, 1 / 20)):
+        return Hint("cache-padding-attended", f"{seen}: the rest goes to empty slots of a cache for 20.")
+    return Hint(None, f"{seen}.")
+
+
+def _read(row: Array, text: list[int]) -> tuple[Array, Array]:
+    """The weights on the tokens of a text whose last one asks, and what lies on other ids."""
+    weights = row.copy()
+    weights[text[-1]] -= 1
+    elsewhere = weights.copy()
+    elsewhere[text] = 0
+    return weights[text], np.where(np.abs(elsewhere) < 1e-9, 0.0, elsewhere)
+
+
+def _whom(name: str, rows: Array | None) -> Hint | None:
+    """What rows of a whole text see."""
+    if rows is None:
+        return None
+    n = len(rows)
+    table, elsewhere = np.zeros((n, n)), np.zeros(rows.shape)
+    for i, row in enumerate(rows):
+        weights = row.copy()
+        weights[TEXT[i]] -= 1
+        table[i] = weights[TEXT[:n]]
+        weights[TEXT[:n]] = 0
+        elsewhere[i] = np.where(np.abs(weights) < 1e-9, 0.0, weights)
+    even = np.tri(n) / np.arange(1, n + 1)[:, None]
+    if same(table, even) and not elsewhere.any():
+        return None
+    if same(table, np.full((n, n), 1 / n)):
+        code = "cache-prefill-unmasked" if name == "prefill" else None
+        return Hint(code, f"In {name}, every token sees all {n}, those after it too.")
+    if np.triu(table, 1).any():
+        return Hint(None, f"In {name}, a token's logits change with the tokens after it.")
+    if same(elsewhere[:, [8 + t for t in TEXT[:n]]], even):
+        return Hint("cache-keys-values-swapped", f"With W_Q = 0, {name} takes the mean of keys, not of values.")
+    return Hint(None, f"With W_Q = 0, {name} does not take the mean of the values up to each token.")
+
+
+def _chunk(subject: Asking) -> Hint | None:
+    """A prompt of six tokens in two chunks: each of the second three sees all before it."""
+    fields, text = readable(), TEXT[:6]
+    asked = request(subject, fields, 8)
+    if asked is None or asked.prefill(text[:3]) is None:
+        return None
+    given = asked.cache
+    rows = asked.prefill(text[3:])
+    if rows is None:
+        return None
+    table = np.array(
+        [_read(row, [*text[: 3 + i], text[3 + i]])[0].tolist() + [0.0] * (2 - i) for i, row in enumerate(rows)]
+    )
+    ahead = [row[t] for i, row in enumerate(rows) for t in text[4 + i :]]
+    steps = np.arange(1, 4)[:, None]
+    kept = given is not None and asked.subject.call("@len", given).value == 6
+    if same(table, np.tri(3, 6, 3) / (3 + steps)) and not np.any(np.abs(ahead) > 1e-9):
+        return None
+    if same(table, np.tri(3, 6) / steps):
+        seen = "The second chunk of a prompt sees the first tokens of the text: its mask starts at the first one."
+        return Hint("cache-chunk-misaligned", seen)
+    own = np.concatenate([np.zeros((3, 3)), np.tri(3) / steps], axis=1)
+    if same(table, own) and kept:
+        return Hint("cache-chunk-misaligned", "The second chunk of a prompt sees itself alone, not the first.")
+    if ahead and np.any(np.abs(ahead) > 1e-9):
+        return Hint("cache-prefill-unmasked", "In the second chunk of a prompt, tokens see those after them.")
+    return None
+
+
+def _window(subject: Asking) -> Hint | None:
+    """A text of 300 tokens that are all alike but one: its weight says whether it is seen."""
+    fields, n = readable(), 300
+
+    def sees(place: int) -> bool | None:
+        text = [1] * n
+        text[place] = 0
+        row = step(subject, fields, text[:-1], text[-1])
+        return None if row is None else bool(abs(row[0]) > 1e-9)
+
+    if sees(0) is not False or not sees(n - 2):
+        return None
+    near, far = n - 2, 0  # seen, not seen
+    while near - far > 1:
+        middle = (near + far) // 2
+        near, far = (middle, far) if sees(middle) else (near, middle)
+    return Hint("cache-truncated", f"Of a text of {n} tokens, the newest sees the last {n - near} alone.")
+
+
+# -- whether it is the cache that is read ------------------------------------------------------------------------------
+
+
+def _unread(subject: Asking) -> Hint | None:
+    """With another W_V from the decode step on, what is cached stays as it was; a recompute would not."""
+    one = decoder(1)
+    other = with_layer(one, 0, W_V=2 * one["layers"][0]["W_V"] + 1)
+    before, after = step(subject, one), step(subject, one, other=other)
+    recomputed = forward(subject, other, [*PROMPT, TOKEN])
+    if before is None or after is None or recomputed is None or same(before, after) or not same(after, recomputed[-1]):
+        return None
+    seen = "With another W_V from the decode step on, its logits are those of a recompute: what is cached is not read."
+    return Hint("cache-unused", seen)
+
+
+def _step(subject: Asking) -> Hint | None:
+    """A decode step beside the last row of forward, where nothing above says why they differ."""
+    for fields, what in ((decoder(1), "one layer"), (decoder(2), "two layers")):
+        row, rows = step(subject, fields), forward(subject, fields, [*PROMPT, TOKEN])
+        if row is None or rows is None or same(row, rows[-1]):
+            continue
+        even = [{**layer, "W_Q": 0 * layer["W_Q"]} for layer in fields["layers"]]
+        level = {**fields, "layers": even}
+        alike, right = step(subject, level), forward(subject, level, [*PROMPT, TOKEN])
+        why = ""
+        if alike is not None and right is not None and same(alike, right[-1]):
+            why = " With W_Q = 0 they agree: look at the scores, their scale, and the keys."
+        seen = f"With {what}, the logits of a decode step differ from the last row of forward on the same tokens."
+        return Hint(None, seen + why)
+    return None

@@ -1,0 +1,264 @@
+"""Hints on a KVCache alone: what it gives back of what was appended, how it counts, and when it is full."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from harness.signs import Hint, numbers, same
+from harness.subject import Asking
+from harness.values import Array, Dtype, Handle
+
+HEADS, WIDTH = 2, 3
+LONG = 300  # tokens: more than any window that looks large enough
+
+
+def new(subject: Asking, capacity: int, n_layers: int = 2, dtype: str = "float64") -> Handle | None:
+    value = subject.keep("kv_cache.KVCache", n_layers, HEADS, WIDTH, capacity, Dtype(dtype)).value
+    return value if isinstance(value, Handle) else None
+
+
+def length(subject: Asking, cache: Handle) -> int | None:
+    value = subject.call("@len", cache).value
+    return value if type(value) is int else None
+
+
+def held(subject: Asking, cache: Handle, layer: int = 0) -> tuple[Array, Array] | None:
+    """keys(layer) and values(layer), whatever their shapes."""
+    keys, values = (subject.method(cache, name, layer).value for name in ("keys", "values"))
+    return (keys, values) if isinstance(keys, np.ndarray) and isinstance(values, np.ndarray) else None
+
+
+def put(subject: Asking, cache: Handle, layer: int, k: Array, v: Array | None = None) -> bool:
+    return subject.method(cache, "append", layer, k, -k if v is None else v).ok
+
+
+def storage(subject: Asking) -> Iterator[Hint]:
+    """What is wrong with what a cache gives back: the first thing that explains it."""
+    for look in (_born_empty, _two_appends, _apart, _many_appends):
+        found = look(subject)
+        if found is not None:
+            yield found
+            return
+
+
+def accounts(subject: Asking) -> Iterator[Hint]:
+    """What is wrong with copies, length, bytes and capacity, where what is given back is right."""
+    for look in (_copies, _length, _bytes, _capacity):
+        found = look(subject)
+        if found is not None:
+            yield found
+
+
+# -- what is given back ------------------------------------------------------------------------------------------------
+
+
+def _born_empty(subject: Asking) -> Hint | None:
+    """Two tokens for one cache, and the length of the next one. Both have room for all that may be there already."""
+    (k,) = numbers((2, HEADS, WIDTH))
+    one = new(subject, 20_000)
+    before = length(subject, one) if one is not None else None
+    if one is None or before is None or not all(put(subject, one, layer, k) for layer in (0, 1)):
+        return None
+    another = new(subject, 20_001)
+    after = length(subject, another) if another is not None else None
+    if not after:
+        return None
+    seen = f"A new cache has length {after}"
+    if after == before + 2:
+        return Hint("cache-shared-state", f"{seen}: it holds what another cache was given.")
+    return Hint(None, f"{seen} before anything was appended to it.")
+
+
+def _two_appends(subject: Asking) -> Hint | None:
+    """Two tokens, two more, and one: what keys and values are after each."""
+    cache = new(subject, 8)
+    parts = numbers((2, HEADS, WIDTH), (2, HEADS, WIDTH), (1, HEADS, WIDTH))
+    if cache is None:
+        return None
+    given: list[Array] = []
+    for part in parts:
+        if not put(subject, cache, 0, part):
+            return None
+        given.append(part)
+        both = held(subject, cache)
+        if both is None:
+            return None
+        for name, rows, sign in zip(("keys", "values"), both, (1, -1), strict=True):
+            if not same(rows, sign * np.concatenate(given)):
+                return _explained(name, rows, [sign * part for part in given])
+    return None
+
+
+def _explained(name: str, rows: Array, given: list[Array]) -> Hint:
+    """What rows are that should be all that was given, in order; values are the negated keys."""
+    right, last, n = np.concatenate(given), given[-1], sum(map(len, given))
+    appended = " and ".join(str(len(part)) for part in given)
+    shape = rows.shape[1:]
+    if same(rows, -right):
+        other = "values" if name == "keys" else "keys"
+        return Hint("cache-keys-values-swapped", f"The cache's {name} are the {other} that were appended.")
+    if rows.dtype != np.float64 and rows.shape == right.shape and np.allclose(rows, right, rtol=0.02, atol=0.02):
+        return Hint("cache-wrong-dtype", f"A cache of float64 gives {name} of {rows.dtype}.")
+    if len(given) == 2 and rows.shape in ((2, 2 * HEADS, WIDTH), (2, HEADS, 2 * WIDTH)):
+        seen = (
+            f"After appends of 2 and 2 tokens {name}(0) has shape {rows.shape}, where (4, {HEADS}, {WIDTH}) is right."
+        )
+        return Hint("cache-wrong-axis", seen)
+    if shape != (HEADS, WIDTH):
+        return Hint(None, f"After appends of {appended} tokens {name}(0) has shape {rows.shape}.")
+    if len(rows) == 8 > n and same(rows[:n], right):
+        seen = f"After appends of {appended} tokens {name}(0) has 8 rows, its capacity: the rest was never filled."
+        return Hint("cache-padding-attended", seen)
+    if any(same(rows, twice) for twice in (np.concatenate([part, part]) for part in (right, last))) or same(
+        rows, np.repeat(right, 2, axis=0)
+    ):
+        return Hint(
+            "cache-appended-twice", f"After an append of {len(last)} tokens {name}(0) holds each of them twice."
+        )
+    if len(given) > 1:
+        old = np.concatenate(given[:-1])
+        if same(rows, np.concatenate([last, old])):
+            return Hint("cache-prepended", f"What is appended last stands first in {name}(0).")
+        for at in range(len(old)):
+            if same(rows[:at], old[:at]) and same(rows[at : at + len(last)], last) and (at or len(rows) == len(last)):
+                seen = f"After appends of {appended} tokens, the last ones stand in rows {at} to {at + len(last) - 1} of {name}(0)"
+                return Hint("cache-overwritten", f"{seen}, over what was there.")
+        if 0 < len(rows) < n and same(rows, right[-len(rows) :]):
+            return Hint("cache-truncated", f"After appends of {appended} tokens {name}(0) holds the last {len(rows)}.")
+    return Hint(None, f"After appends of {appended} tokens {name}(0) is not what was appended, in order.")
+
+
+def _apart(subject: Asking) -> Hint | None:
+    """Two layers and two caches share nothing: what is appended to one leaves the other as it was."""
+    first, second = numbers((2, HEADS, WIDTH), (2, HEADS, WIDTH))
+    for layer, other, what in ((0, True, "another cache"), (1, False, "the second layer")):
+        caches = [new(subject, 8) for _ in range(2)]
+        one, another = caches[0], caches[1 if other else 0]
+        if one is None or another is None or not put(subject, one, 0, first):
+            return None
+        if not put(subject, another, layer, second):
+            return None
+        both = held(subject, one)
+        if both is not None and not same(both[0], first):
+            return Hint("cache-shared-state", f"What one layer of a cache holds changes when {what} is appended to.")
+    return None
+
+
+def _many_appends(subject: Asking) -> Hint | None:
+    """A long text in chunks of 50."""
+    cache = new(subject, LONG, 1)
+    (rows,) = numbers((LONG, HEADS, WIDTH))
+    if cache is None or not all(put(subject, cache, 0, rows[i : i + 50]) for i in range(0, LONG, 50)):
+        return None
+    both = held(subject, cache)
+    got = both[0] if both is not None else rows
+    if len(got) < LONG and any(same(got, rows[part]) for part in (slice(-len(got), None), slice(len(got)))):
+        which = "last" if same(got, rows[-len(got) :]) else "first"
+        return Hint("cache-truncated", f"Of {LONG} appended tokens the cache gives back the {which} {len(got)}.")
+    return None
+
+
+# -- how it copies, counts, and ends -----------------------------------------------------------------------------------
+
+
+def _copies(subject: Asking) -> Hint | None:
+    cache = new(subject, 4)
+    (k,) = numbers((3, HEADS, WIDTH))
+    kept = subject.keep("@tensor", k)
+    if cache is None or not kept.ok or not subject.method(cache, "append", 0, kept.value, -k).ok:
+        return None
+    before = held(subject, cache)
+    subject.call("@set", kept.value, k + 1)
+    after = held(subject, cache)
+    if before is not None and after is not None and same(before[0], k) and not same(after[0], k):
+        return Hint(
+            "cache-aliases-input", "The cache's keys change when the array that was appended changes afterwards."
+        )
+    return None
+
+
+def _filled(subject: Asking, layers: tuple[int, ...], capacity: int) -> Handle | None:
+    """A cache with so many tokens in each layer, which it gives back rightly."""
+    cache = new(subject, capacity, len(layers))
+    if cache is None:
+        return None
+    for layer, n in enumerate(layers):
+        (k,) = numbers((n, HEADS, WIDTH))
+        if not put(subject, cache, layer, k):
+            return None
+    for layer, n in enumerate(layers):
+        both = held(subject, cache, layer)
+        if both is None or any(rows.shape != (n, HEADS, WIDTH) or rows.dtype != np.float64 for rows in both):
+            return None
+    return cache
+
+
+def _length(subject: Asking) -> Hint | None:
+    for layers in ((4, 1), (1, 4, 2)):
+        cache = _filled(subject, layers, 8)
+        got = length(subject, cache) if cache is not None else None
+        if got is not None and got != min(layers):
+            held_by = " and ".join(map(str, layers)) if len(layers) == 2 else "1, 4 and 2"
+            return Hint("cache-length-wrong", f"len(cache) is {got} where its layers hold {held_by} tokens.")
+    return None
+
+
+def _bytes(subject: Asking) -> Hint | None:
+    cache = _filled(subject, (3, 3), 8)
+    if cache is None or length(subject, cache) != 3:
+        return None
+    got = subject.call("@attr", cache, "nbytes").value
+    right = 2 * 2 * 3 * HEADS * WIDTH * 8
+    if not isinstance(got, int | float) or isinstance(got, bool) or got == right:
+        return None
+    what = f"nbytes is {got:g} for 3 tokens in 2 layers of {HEADS} x {WIDTH} float64, where {right} is right"
+    whole = ": the capacity of 8 tokens is counted, not the 3 that are held" if got * 3 == right * 8 else ""
+    return Hint("cache-bytes-formula", f"{what}{whole}.")
+
+
+def _capacity(subject: Asking) -> Hint | None:
+    """A cache for 4 tokens is given one after the other, then three where there is room for two."""
+    cache, rows = new(subject, 4, 1), numbers((9, HEADS, WIDTH))[0]
+    if cache is None:
+        return None
+    taken = 0
+    for i in range(9):
+        outcome = subject.method(cache, "append", 0, rows[i : i + 1], -rows[i : i + 1])
+        if not outcome.ok:
+            if outcome.kind != "raised":
+                return None
+            if taken == 4 and not outcome.type.endswith("ValueError"):
+                seen = f"A full cache raises {outcome.type.split('.')[-1]}, not ValueError."
+                return Hint("cache-capacity-off-by-one", seen)
+            break
+        taken += 1
+    if taken in (3, 5):
+        seen = "takes 3 and refuses the fourth" if taken == 3 else "takes a fifth"
+        return Hint("cache-capacity-off-by-one", f"A cache for 4 tokens {seen}.")
+    if taken == 9:
+        return _never_full(subject, cache, rows)
+    return _in_part(subject, rows) if taken == 4 else None
+
+
+def _never_full(subject: Asking, cache: Handle, rows: Array) -> Hint | None:
+    counted, both = length(subject, cache), held(subject, cache)
+    if both is not None and len(both[0]) == 4 and counted == 4:
+        if same(both[0], rows[-4:]):
+            return Hint("cache-truncated", "A cache for 4 tokens takes 9 and keeps the last 4: it drops the first.")
+        return Hint(None, "A cache for 4 tokens takes a fifth without an error, and holds 4 afterwards.")
+    if counted == 9 or (both is not None and len(both[0]) == 9):
+        return Hint("cache-unbounded", "A cache for 4 tokens takes 9.")
+    return Hint(None, "A cache for 4 tokens takes a fifth without an error.")
+
+
+def _in_part(subject: Asking, rows: Array) -> Hint | None:
+    cache = new(subject, 4, 1)
+    if cache is None or not put(subject, cache, 0, rows[:2]) or put(subject, cache, 0, rows[2:5]):
+        return None
+    both, counted = held(subject, cache), length(subject, cache)
+    if both is not None and (len(both[0]), len(both[1]), counted) != (2, 2, 2):
+        seen = f"An append of 3 tokens with room for 2 raises, and the cache holds {max(map(len, both))} tokens afterwards, not 2."
+        return Hint("cache-unbounded", seen)
+    return None
