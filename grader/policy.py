@@ -180,12 +180,18 @@ def _number(value: Any, name: str, odd: list[str]) -> float | None:
 
 
 def _time(value: Any, name: str, odd: list[str]) -> datetime | None:
-    """A moment; one without a zone is taken as UTC."""
     if value is None:
         return None
-    try:
-        moment = datetime.fromisoformat(value)
-        return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    except (TypeError, ValueError):
+    found = moment(value)
+    if found is None:
         odd.append(f"{name} is no time")
+    return found
+
+
+def moment(value: Any) -> datetime | None:
+    """A moment as ISO 8601 has it; one without a zone is taken as UTC. None for anything else."""
+    try:
+        found = value if isinstance(value, datetime) else datetime.fromisoformat(value)
+        return found if found.tzinfo else found.replace(tzinfo=UTC)
+    except (TypeError, ValueError):
         return None

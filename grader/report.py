@@ -15,7 +15,7 @@ import numpy as np
 
 from grader import leaderboard
 from grader.own_tests import OwnTests
-from grader.rubric import Manual, Override, Rubric
+from grader.rubric import Late, Manual, Override, Rubric
 from grader.sandbox import Limits
 from grader.score import hundredths, split
 from harness import check as checking
@@ -145,7 +145,7 @@ class Report:
     """`score` is None while `provisional` names a reason; `subtotal` counts what was judged all the same.
 
     `integrity`, `faults` (of the grader, by check id) and `compared` (the report's numbers beside what was measured here) are
-    for staff; `note` is the text of note.md, for a person to read.
+    for staff; `note` is the text of note.md, for a person to read. `late` is the rubric's rule, which no score here has in it.
     """
 
     title: str
@@ -164,6 +164,7 @@ class Report:
     leaderboard: tuple[tuple[str, float | str, str], ...] = ()
     note: str = ""
     compared: tuple[str, ...] = ()
+    late: Late | None = None
     schema: int = field(default=SCHEMA)
 
     @property
@@ -226,6 +227,7 @@ def build_report(
         leaderboard=(*own.leaderboard, *leaderboard.rows(rubric.leaderboard, judged)),
         note=clean(note, MOST_NOTE),
         compared=tuple(clean(text, 500) for text in compared),
+        late=rubric.submissions.late,
     )
 
 

@@ -19,10 +19,12 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
 from grader.course.submissions import Handed
+from grader.policy import moment
 from grader.render.files import write_atomically
 
 REPORT = "report.json"
@@ -103,7 +105,7 @@ class Machines:
 @dataclass(frozen=True)
 class Result:
     """What stands in a result's folder. `report` is None where there is none that can be read; `said` is why the grading that
-    has just ended went wrong, where it did."""
+    has just ended went wrong, where it did, and `created` when it was handed in, where that is known."""
 
     name: str
     folder: Path
@@ -111,6 +113,7 @@ class Result:
     students: tuple[str, ...]
     report: dict[str, Any] | None
     said: str = ""
+    created: datetime | None = None
 
     @property
     def final(self) -> bool:
@@ -131,7 +134,8 @@ def load(folder: Path) -> Result:
     about = _read(folder / "submission.json") or {}
     path, students = about.get("path"), about.get("students")
     names = tuple(map(str, students)) if isinstance(students, list) else ()
-    return Result(folder.name, folder, Path(path) if isinstance(path, str) and path else None, names, _report(folder))
+    source = Path(path) if isinstance(path, str) and path else None
+    return Result(folder.name, folder, source, names, _report(folder), created=moment(about.get("created")))
 
 
 def results(out: Path) -> list[Result]:
@@ -146,7 +150,8 @@ def grade_all(handed: Sequence[Handed], out: Path, options: Sequence[str], machi
     for one in handed:
         folder = out / one.name
         folder.mkdir(parents=True, exist_ok=True)
-        about = {"path": str(one.path.resolve()), "students": list(one.students)}
+        created = {"created": one.created.isoformat()} if one.created else {}
+        about = {"path": str(one.path.resolve()), "students": list(one.students), **created}
         write_atomically(folder / "submission.json", json.dumps(about, indent=1) + "\n")
         if not load(folder).final:
             todo.append(one)
@@ -233,4 +238,4 @@ def _read(file: Path) -> dict[str, Any] | None:
 
 def _cell(text: str) -> str:
     """A name that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text

@@ -264,25 +264,47 @@ def rerun_command(results: Path, only: tuple[str, ...], applied: bool, machines:
 @click.option(
     "--column", default="Attention lab", show_default=True, help="The assignment's column, as the platform names it."
 )
-def gradebook_command(results: Path, students: Path, out: Path, column: str) -> None:
+@click.option(
+    "--due",
+    multiple=True,
+    metavar="[NAME=]TIME",
+    help="When it was due, as 2026-03-05T23:59-08:00, and who has an extension: for a rubric that takes points off for lateness.",
+)
+def gradebook_command(results: Path, students: Path, out: Path, column: str, due: tuple[str, ...]) -> None:
     """Fill the final scores of a batch's RESULTS into STUDENTS, a CSV that Canvas, Moodle or Gradescope exported, as OUT."""
     from grader.course import batch
-    from grader.course.gradebook import GradebookError, fill
+    from grader.course.gradebook import GradebookError, dues, fill
     from grader.render.files import write_atomically
 
     found = batch.results(results)
     if not found:
-        raise click.BadParameter(f"{results} holds no results: attnlab batch FOLDER --out {results} makes some")
+        raise click.BadParameter(
+            f"{results} holds no results: attnlab batch FOLDER --out {results} makes some", param_hint="RESULTS"
+        )
+    if out.resolve() == students.resolve():
+        raise click.BadParameter(f"{out} is the list of students itself: name another file", param_hint="OUT")
     try:
-        filled = fill(students, found, column)
+        filled = fill(students, found, column, dues(due))
         write_atomically(out, filled.text)
     except GradebookError as error:
         raise click.UsageError(str(error)) from None
     except OSError as error:
         raise click.UsageError(f"{out} cannot be written ({error.strerror}): name another file") from None
     click.echo(f"Written for {filled.kind}: {out}")
+    for line in filled.late:
+        click.echo(line)
+    if filled.no_due:
+        click.echo(
+            f"The rubric takes points off for lateness, and nothing was taken off for {', '.join(filled.no_due)}: "
+            "say when it was due, as --due 2026-03-05T23:59-08:00"
+        )
+    if filled.no_time:
+        click.echo(
+            f"The rubric takes points off for lateness, and nothing was taken off for {', '.join(filled.no_time)}: when they "
+            "handed in is not known, since only Gradescope's export says it. Take it off by hand where it is due."
+        )
     if filled.without:
-        click.echo(f"Left out, without a final score: {', '.join(filled.without)}")
+        click.echo(f"Left out, without a final score: {'; '.join(filled.without)}")
     if filled.unmatched:
         click.echo(f"Results of nobody in {students.name}: {', '.join(filled.unmatched)}")
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
+
+from grader.policy import moment
 
 _ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz")
 _CANVAS = re.compile(r"^[^_]+_(?:LATE_)?(\d+)_\d+_.+$")
@@ -21,11 +24,13 @@ class FolderError(Exception):
 
 @dataclass(frozen=True)
 class Handed:
-    """One submission: `name` is its folder's among the results, `students` are names of whose it is."""
+    """One submission: `name` is its folder's among the results, `students` are names of whose it is, and `created` is when it
+    was handed in, where the platform says so."""
 
     name: str
     path: Path
     students: tuple[str, ...]
+    created: datetime | None = None
 
 
 def find(folder: Path) -> list[Handed]:
@@ -40,7 +45,8 @@ def find(folder: Path) -> list[Handed]:
         name = path.name if path.is_dir() else path.name.partition(".")[0]
         if name in found:
             raise FolderError(f"{found[name].path.name} and {path.name} would both be {name}: take one of them away")
-        found[name] = Handed(name, path, tuple(dict.fromkeys([*known.get(path.name, ()), *_named(name), name])))
+        people, created = known.get(path.name, ((), None))
+        found[name] = Handed(name, path, tuple(dict.fromkeys([*people, *_named(name), name])), created)
     if not found:
         raise FolderError(f"{folder} holds no submission: put a folder or an archive for each student in it")
     return list(found.values())
@@ -54,15 +60,18 @@ def _named(name: str) -> tuple[str, ...]:
     return (canvas.group(1),) if canvas else ()
 
 
-def _gradescope(page: Path) -> dict[str, tuple[str, ...]]:
-    """Folder -> names, of an export's submission_metadata.yml; empty where there is none, or where it is odd."""
+def _gradescope(page: Path) -> dict[str, tuple[tuple[str, ...], datetime | None]]:
+    """Folder -> names and time, of an export's submission_metadata.yml; empty where there is none, or where it is odd."""
     try:
         value = yaml.safe_load(page.read_text("utf-8"))
     except (OSError, ValueError, yaml.YAMLError):
         return {}
-    found: dict[str, tuple[str, ...]] = {}
+    found: dict[str, tuple[tuple[str, ...], datetime | None]] = {}
     for name, about in value.items() if isinstance(value, dict) else ():
-        people: Any = about.get(":submitters", []) if isinstance(about, dict) else []
+        about = about if isinstance(about, dict) else {}
+        people: Any = about.get(":submitters", [])
         people = [p for p in people if isinstance(p, dict)] if isinstance(people, list) else []
-        found[str(name)] = tuple(str(p[key]) for p in people for key in (":email", ":sid", ":name") if p.get(key))
+        names = tuple(str(p[key]) for p in people for key in (":email", ":sid", ":name") if p.get(key))
+        created = about.get(":created_at")
+        found[str(name)] = names, moment(created) if isinstance(created, str | datetime) else None
     return found

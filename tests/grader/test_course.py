@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -73,9 +74,15 @@ def test_gradescopes_export_says_who_handed_in_and_an_odd_page_says_nothing(tmp_
         "---\nsubmission_77:\n  :submitters:\n  - :name: Ann Example\n    :sid: '99'\n    :email: ann@example.edu\n  - :name: Bob\n"
     )
     assert find(tmp_path)[0].students == ("ann@example.edu", "99", "Ann Example", "Bob", "submission_77")
-    for odd in ("- 3\n", "submission_77: 3\n", "submission_77:\n  :submitters: x\n", "a: [\n", "\x00"):
+    for odd in (
+        "- 3\n",
+        "submission_77: 3\n",
+        "submission_77:\n  :submitters: x\n  :created_at: soon\n",
+        "a: [\n",
+        "\x00",
+    ):
         page.write_text(odd)
-        assert find(tmp_path)[0].students == ("submission_77",)
+        assert (find(tmp_path)[0].students, find(tmp_path)[0].created) == (("submission_77",), None)
 
 
 def test_a_folder_without_submissions_and_two_of_one_name_are_told(tmp_path):
@@ -401,7 +408,8 @@ def test_canvas_gets_its_columns_with_the_assignments_own_and_no_other_grade(tmp
     assert rows[0] == ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", "Attention lab (12)"]
     assert rows[1][0].strip() == "Points Possible" and rows[1][-1] == "100"
     assert rows[2:] == [["Example, Ann", "12345", "s1", "ann", "A", "80"]]
-    assert (done.kind, done.without, done.unmatched) == ("Canvas", ("Sample, Bob", "Other, Cy"), ("stray",))
+    without = ("Sample, Bob (the report of two is not final)", "Other, Cy (no result is of that name)")
+    assert (done.kind, done.without, done.unmatched) == ("Canvas", without, ("stray",))
 
 
 def test_moodles_worksheet_is_filled_in(tmp_path, results):
@@ -433,10 +441,149 @@ def test_a_list_with_semicolons_keeps_them(tmp_path, results):
     assert fill(tmp_path / "students.csv", results, "x").text == "Email address;Grade\r\nann@example.edu;80\r\n"
 
 
-@pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "Full name\nAnn\n"])
-def test_a_list_of_no_known_kind_is_told(tmp_path, results, text):
-    with pytest.raises(GradebookError):
-        filled(tmp_path, text, results)
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "is empty: name the file"),
+        ("a,b\n1,2\n", "is no list of students that is known here"),
+        ("Full name\nAnn\n", "is no list of students that is known here"),
+        ("Email,SID,Name\nann@example.edu,99,Example, Ann\n", "row 2: 4 cells under 3 columns: put quotes around"),
+        ("Email,SID,Name,Name\nann@example.edu,99,Ann,A\n", "two columns 'Name'"),
+        (
+            "Email,SID,Name\nann@example.edu,99,Ren\xe9e\n".encode("latin-1"),
+            "is not UTF-8: name the file as the platform",
+        ),
+        ("Email,SID,Name\n" + "x" * 200_000, "cannot be read (field larger"),
+    ],
+)
+def test_a_list_that_cannot_be_filled_in_is_told(tmp_path, results, text, said):
+    (tmp_path / "students.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(GradebookError, match=re.escape(said)):
+        fill(tmp_path / "students.csv", results, "Attention lab")
+
+
+def test_what_a_list_says_of_a_student_comes_back_as_it_was(tmp_path, results):
+    """Commas, accents however they are spelled, quotes, and what a spreadsheet takes for a formula: the platform finds its
+    students by them."""
+    names = ("Example, Ann", "Rene\u0301e O'Hara", '=HYPERLINK("x")', "-1+2", " Ann  Bell ")
+    for i, name in enumerate(("Ren\u00e9e o'hara", *names[2:])):
+        a_result(tmp_path / "out", f"more-{i}", report_of(tmp_path), [name])
+    stream = io.StringIO()
+    table = csv.writer(stream)
+    table.writerows([["Name", "SID", "Email"], [names[0], "99", "ann@example.edu"], *([n, "", ""] for n in names[1:])])
+    _, rows = filled(tmp_path, stream.getvalue(), batch.results(tmp_path / "out"))
+    assert [row[0] for row in rows[1:]] == list(names)
+    assert [row[3] for row in rows[1:]] == ["80", "100", "100", "100", "100"]
+
+
+def test_people_of_one_name_are_told_apart_by_address_or_id_and_never_guessed(tmp_path):
+    out = tmp_path / "out"
+    a_result(out, "first", report_of(tmp_path), ["lee1@example.edu", "Kim Lee"])
+    a_result(out, "second", report_of(tmp_path, failed(ROWS, wrong_rows())), ["lee2@example.edu", "Kim Lee"])
+    a_result(out, "other", report_of(tmp_path), ["Jo Park"])
+    roster = "Name,SID,Email\nKim Lee,1,lee1@example.edu\nKim Lee,2,lee2@example.edu\nJo Park,3,a@x\nJo Park,4,b@x\n"
+    done, rows = filled(tmp_path, roster, batch.results(out))
+    assert [row[3] for row in rows[1:]] == ["100", "80"] and done.unmatched == ("other",)
+    assert len(done.without) == 2 and "others in the list have that name: call the folders" in done.without[0]
+
+
+def test_a_section_says_of_nobody_who_he_is(tmp_path):
+    a_result(tmp_path / "out", "A", report_of(tmp_path))
+    done, rows = filled(tmp_path, CANVAS, batch.results(tmp_path / "out"))
+    assert len(rows) == 2 and done.unmatched == ("A",)
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "{}", '{"final": true, "steps": [{}]}', '{"final": true, "steps": [], "score": null}']
+)
+def test_a_report_that_somebody_broke_is_no_grade_and_is_told(tmp_path, text):
+    """It is flagged, its student is left out with the cause, a rerun says what is there now."""
+    folder = a_result(tmp_path / "out", "ann", None, ["99"], source=tmp_path)
+    (folder / "report.json").write_text(text)
+    done, _ = filled(tmp_path, GRADESCOPE, batch.results(tmp_path / "out"))
+    assert done.without == ("ann@example.edu (ann has no report that can be read)",)
+    assert batch.load(folder).flags == ["no report"]
+    batch.write_table(tmp_path / "out")
+    after = json.loads(to_json(report_of(tmp_path)))
+    assert next(rerun.differences(batch.load(folder).report, after)) == "score: no report → 100"
+
+
+# -- lateness ----------------------------------------------------------------------------------------------------------
+
+LATE = "submissions: {late: {percent_a_day: 10, most_percent: 50, grace_minutes: 15}}\n"
+DUE = "2026-03-05T12:00-08:00"
+
+
+@pytest.fixture
+def late(tmp_path):
+    """A result that Gradescope's export gives a time of, and one that nobody knows the time of; a gradebook of both."""
+    folder = tmp_path / "in"
+    for name in ("submission_1", "bob"):
+        (folder / name).mkdir(parents=True)
+    (folder / "submission_metadata.yml").write_text(
+        "---\nsubmission_1:\n  :submitters:\n  - :name: Ann\n    :email: ann@example.edu\n  :created_at: 2026-03-06 21:00:00.000000000 Z\n"
+    )
+    (tmp_path / "students.csv").write_text("Name,SID,Email\nAnn,1,ann@example.edu\nBob,2,bob\n")
+    report = to_json(report_of(tmp_path, extra=LATE))
+
+    def run(path, place, *_):
+        (place / "report.json").write_text(report)
+        return batch.load(place)
+
+    def go(*due):
+        out = tmp_path / "scores.csv"
+        out.unlink(missing_ok=True)
+        words = [part for d in due for part in ("--due", d)]
+        done = command(gradebook_command, tmp_path / "out", tmp_path / "students.csv", out, *words)
+        rows = list(csv.reader(io.StringIO(out.read_text()))) if out.exists() else []
+        return {row[2]: row[3] for row in rows[1:]}, " ".join(done.output.split())
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(batch, "run", run)
+        assert command(batch_command, folder, "--out", tmp_path / "out").exit_code == 0
+    return go
+
+
+def test_lateness_takes_off_in_a_gradebook_what_it_takes_off_on_gradescope(late):
+    """A day and an hour late is two begun days; whose time is not known keeps the score, and is named."""
+    scores, said = late(DUE)
+    assert scores == {"ann@example.edu": "80", "bob": "100"}
+    assert "ann@example.edu: Handed in after 2026-03-05 12:00 UTC-08:00, 2 days late: 20 percent less" in said
+    assert "nothing was taken off for bob: when they handed in is not known" in said
+
+
+def test_an_extension_counts_as_the_due_date_of_who_has_it(late):
+    scores, said = late(DUE, "Ann@Example.edu=2026-03-06T22:00Z")
+    assert scores["ann@example.edu"] == "100" and "Handed in after" not in said
+    assert late("ann@example.edu=2026-03-06T20:00Z")[0]["ann@example.edu"] == "90"
+    assert late(DUE, "ann@example.edu=2026-03-01T12:00Z")[0]["ann@example.edu"] == "80"  # the later of the two
+
+
+def test_without_a_due_date_nothing_is_taken_off_and_that_is_said(late):
+    scores, said = late()
+    assert set(scores.values()) == {"100"}
+    assert "nothing was taken off for ann@example.edu: say when it was due, as --due" in said
+
+
+@pytest.mark.parametrize(
+    ("due", "said"),
+    [
+        (["soon"], "'soon' is no time with a zone"),
+        (["2026-03-05T12:00"], "is no time with a zone"),
+        (["=2026-03-05T12:00Z"], "is no time with a zone"),
+        ([DUE, DUE], "the due date of all is given twice"),
+        (["cy=" + DUE], "--due names cy, and no result is of that name"),
+    ],
+)
+def test_a_due_date_that_cannot_be_held_against_anything_is_told(late, due, said):
+    scores, told = late(*due)
+    assert said in told and not scores
+
+
+def test_a_due_date_means_nothing_to_a_rubric_without_lateness(tmp_path, results):
+    (tmp_path / "students.csv").write_text(GRADESCOPE)
+    done = command(gradebook_command, tmp_path / "out", tmp_path / "students.csv", tmp_path / "x.csv", "--due", DUE)
+    assert done.exit_code == 2 and "takes nothing off for lateness" in " ".join(done.output.split())
 
 
 def test_two_results_of_one_student_are_told_and_not_chosen_from(tmp_path, results):
@@ -450,4 +597,13 @@ def test_the_command_writes_it_and_says_who_is_left_out(tmp_path, results):
     done = command(gradebook_command, tmp_path / "out", tmp_path / "students.csv", tmp_path / "canvas.csv")
     assert done.exit_code == 0 and "Written for Canvas" in done.output
     assert "Results of nobody in students.csv: stray" in done.output and "without a final score" in done.output
-    assert command(gradebook_command, tmp_path, tmp_path / "students.csv", tmp_path / "x.csv").exit_code == 2
+    before = (tmp_path / "students.csv").read_text()
+    for words, said in (
+        ([tmp_path, tmp_path / "students.csv", tmp_path / "x.csv"], "holds no results"),
+        ([tmp_path / "out", tmp_path / "none.csv", tmp_path / "x.csv"], "none.csv cannot be read (No such file"),
+        ([tmp_path / "out", tmp_path / "students.csv", tmp_path / "students.csv"], "is the list of students itself"),
+        ([tmp_path / "out", tmp_path / "students.csv", tmp_path / "none" / "x.csv"], "cannot be written (No such file"),
+    ):
+        done = command(gradebook_command, *words)
+        assert done.exit_code == 2 and said in " ".join(done.output.split()), done.output
+    assert (tmp_path / "students.csv").read_text() == before
