@@ -97,7 +97,7 @@ def test_a_workers_image_holds_no_reference_and_no_grader(target):
 
 
 def test_gradescopes_image_is_rehearsed_as_the_platform_runs_it(tmp_path):
-    """768 MB, half a CPU: the base in full, the template with nothing, a fault by its name with the host's score."""
+    """768 MB, half a CPU: the base in full, the template with nothing, a fault by its name, and this host says the same of each."""
     from click.testing import CliRunner
 
     from grader.course.cli import rehearse_command
@@ -111,8 +111,9 @@ def test_gradescopes_image_is_rehearsed_as_the_platform_runs_it(tmp_path):
         shutil.copytree(ROOT / source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
         if page:
             (tmp_path / name / "case.toml").write_text(page)
-    done = CliRunner().invoke(rehearse_command, [built("gradescope"), str(tmp_path), "--time-limit", "240"])
+    done = CliRunner().invoke(rehearse_command, [built("gradescope"), str(tmp_path), "--time-limit", "240", "--host"])
     assert (done.exit_code, done.output.count("✓")) == (0, 3), done.output
+    assert "100 of 100, host 100 " in done.output and "76.31 of 100, host 76.31 " in done.output
 
 
 def test_a_python_is_brought_along_where_an_image_has_none(image):

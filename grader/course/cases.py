@@ -99,6 +99,19 @@ def differences(case: Case, verdict: Verdict) -> list[str]:
     return told
 
 
+def between(image: Verdict, host: Verdict) -> list[str]:
+    """In what an autograder's verdict is not this host's of the same submission, a sentence each."""
+    told = []
+    if image.score != host.score:
+        told.append(f"{image.score:g} points in the image, and {host.score:g} on this host")
+    if image.final != host.final:
+        told.append(f"the score is final {'in the image' if image.final else 'on this host'} alone")
+    for here, there, where in ((image, host, "in the image"), (host, image, "on this host")):
+        if alone := sorted(here.codes - there.codes):
+            told.append(f"named {where} alone: {', '.join(alone)}")
+    return told
+
+
 def _case(folder: Path, base: Path | None) -> Case:
     file = folder / CASE
     if not file.is_file():

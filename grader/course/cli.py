@@ -32,6 +32,11 @@ if TYPE_CHECKING:
 @click.option("--memory", type=click.IntRange(min=64), default=768, show_default=True, metavar="MIB")
 @click.option("--cpus", type=click.FloatRange(min=0.01), default=0.5, show_default=True)
 @click.option("--time-limit", type=click.FloatRange(min=1), default=600.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--host",
+    is_flag=True,
+    help="Grade every case on this machine too, by the autograder's rubric and secret, and compare.",
+)
 @click.option("--printed", is_flag=True, help="Also print what the autograder printed where something differs.")
 def rehearse_command(
     autograder: str,
@@ -43,6 +48,7 @@ def rehearse_command(
     memory: int,
     cpus: float,
     time_limit: float,
+    host: bool,
     printed: bool,
 ) -> None:
     """Run AUTOGRADER, a zip or an image, as Gradescope does on the submissions in CASES, and say what is not as expected.
@@ -66,10 +72,13 @@ def rehearse_command(
             has_image(client, image, "gradescope")
         width = max(len(case.name) for case in found)
         differ = 0
-        for done in rehearsal.rehearse(client, image, found, rehearsal.Machine(memory, cpus, time_limit)):
+        for done in rehearsal.rehearse(client, image, found, rehearsal.Machine(memory, cpus, time_limit), host=host):
             score = f"{done.verdict.score:g} of {done.verdict.max_score:g}" if done.verdict else "nothing kept"
+            score += (f", host {done.host.score:g}" if done.host else ", host nothing") if host else ""
             mark = "✓" if done.as_expected else "✗"
-            click.echo(f"{mark} {done.case.name:<{width}}  {score:>16}  {done.seconds:4.0f} s  {'; '.join(done.told)}")
+            click.echo(
+                f"{mark} {done.case.name:<{width}}  {score:>{30 if host else 16}}  {done.seconds:4.0f} s  {'; '.join(done.told)}"
+            )
             differ += not done.as_expected
             if printed and not done.as_expected:
                 click.echo(done.printed)

@@ -1,20 +1,26 @@
-"""Runs an autograder as Gradescope does, on submissions with expected verdicts: the same paths, user, memory, CPUs and time."""
+"""Runs an autograder as Gradescope does, on submissions with expected verdicts: the same paths, user, memory, CPUs and time.
+
+Where asked it grades each on this machine as well, by the autograder's own rubric and secret: what differs then is the platform's.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
+import subprocess
 import tarfile
 import tempfile
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-from grader.course.cases import Case, Verdict, differences
+from grader.course.batch import PROGRAM
+from grader.course.cases import Case, Verdict, between, differences
 from grader.course.engine import EngineError
 
 PLATFORM_IMAGE = "gradescope/autograder-base:ubuntu-22.04"
@@ -42,13 +48,15 @@ class Machine:
 
 @dataclass(frozen=True)
 class Rehearsed:
-    """What came of one case. `verdict` is None where the platform would have kept nothing; `printed` is for staff."""
+    """What came of one case. `verdict` is None where the platform would have kept nothing, `host` where this machine was not
+    asked or could not grade it; `printed` is for staff."""
 
     case: Case
     seconds: float
     verdict: Verdict | None
     told: tuple[str, ...]
     printed: str
+    host: Verdict | None = None
 
     @property
     def as_expected(self) -> bool:
@@ -81,11 +89,76 @@ def build(client: Any, file: Path, base: str, arguments: Mapping[str, str], netw
 
 
 def rehearse(
-    client: Any, image: str, cases: Sequence[Case], machine: Machine, metadata: Mapping[str, Any] | None = None
+    client: Any,
+    image: str,
+    cases: Sequence[Case],
+    machine: Machine,
+    metadata: Mapping[str, Any] | None = None,
+    host: bool = False,
 ) -> Iterator[Rehearsed]:
-    """Grades the cases one after the other, each in a fresh container of `image`. Raises EngineError."""
-    for case in cases:
-        yield _one(client, image, case, machine, metadata)
+    """Grades the cases one after the other, each in a fresh container of `image`, and with `host` here too. Raises EngineError."""
+    with tempfile.TemporaryDirectory(prefix="attnlab-rehearsal-") as scratch:
+        options = settings(client, image, Path(scratch)) if host else []
+        for case in cases:
+            done = _one(client, image, case, machine, metadata)
+            yield compared(done, *on_host(case, options, metadata)) if host else done
+
+
+def settings(client: Any, image: str, folder: Path) -> list[str]:
+    """Takes an autograder's rubric, the tests that it names and its secret out of an image, into a folder that the caller takes
+    away again; gives the options that name them. Raises EngineError."""
+    import docker
+
+    try:
+        container = client.containers.create(image)
+        try:
+            parts, _ = container.get_archive("/autograder/source")
+            data = io.BytesIO(b"".join(parts))
+        finally:
+            container.remove(force=True)
+    except docker.errors.APIError as error:
+        raise EngineError(
+            f"{image} has no /autograder/source ({error.explanation}): name an image of the Dockerfile's target gradescope"
+        ) from None
+    with tarfile.open(fileobj=data) as packed:
+        for member in packed:
+            inside, file = PurePosixPath(member.name).parts[1:], packed.extractfile(member) if member.isreg() else None
+            if file is not None and ".." not in inside:
+                target = folder.joinpath(*inside)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                target.write_bytes(file.read())
+    named = {"--rubric": folder / "rubric.yaml", "--seed-file": folder / "secret.txt"}
+    return [word for option, file in named.items() if file.is_file() for word in (option, str(file))]
+
+
+def on_host(
+    case: Case, options: Sequence[str], metadata: Mapping[str, Any] | None = None
+) -> tuple[Verdict | None, str]:
+    """Grades a case on this machine, as the autograder does but for the container; the verdict, and what the grader printed."""
+    with tempfile.TemporaryDirectory(prefix="attnlab-rehearsal-") as scratch:
+        submission, page, results = (
+            Path(scratch, n) for n in ("submission", "submission_metadata.json", "results.json")
+        )
+        case.assemble(submission)
+        page.write_text(json.dumps(_metadata(case) if metadata is None else metadata))
+        words = ["grade", str(submission), "--gradescope", str(results), "--metadata", str(page), *options]
+        done = subprocess.run(
+            [*PROGRAM, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace"
+        )
+        found = None
+        with contextlib.suppress(OSError, ValueError):
+            found = verdict_of(json.loads(results.read_bytes()))
+        return found, f"{done.stdout}{done.stderr}"
+
+
+def compared(done: Rehearsed, host: Verdict | None, printed: str) -> Rehearsed:
+    """A rehearsal with what this machine made of the same submission, and in what they differ."""
+    if host is None:
+        last = (printed.strip().splitlines() or ["the grader said nothing"])[-1]
+        told = (*done.told, f"it could not be graded on this host: {last.removeprefix('Error: ')}")
+    else:
+        told = (*done.told, *(between(done.verdict, host) if done.verdict else ()))
+    return replace(done, told=told, host=host, printed=f"{done.printed}\nOn this host:\n{printed}")
 
 
 def verdict_of(results: Mapping[str, Any]) -> Verdict:

@@ -14,7 +14,7 @@ from grader.course import cases as known
 from grader.course.cases import Case, CaseError, Verdict, differences, find
 from grader.course.cli import rehearse_command
 from grader.course.engine import EngineError
-from grader.course.rehearse import _context, verdict_of
+from grader.course.rehearse import Rehearsed, _context, compared, on_host, verdict_of
 from grader.render.gradescope import to_results
 from tests.grader.lab_of_two import ROWS, SHIFT, blocked, broken, failed, report_of, wrong_rows
 
@@ -112,6 +112,36 @@ FAULT = Case("x", known.Path(), codes=("scale-missing",), also=("scale-fixed",),
 def test_what_differs_is_said_and_nothing_else(case, verdict, said):
     told = differences(case, verdict)
     assert told == [] if said is None else said in "; ".join(told)
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [
+        (a_fault(), []),
+        (a_fault(score=81.25), ["80 points in the image, and 81.25 on this host"]),
+        (a_fault(final=False), ["the score is final in the image alone"]),
+        (
+            a_fault(codes=frozenset({"timeout"})),
+            ["named in the image alone: scale-missing", "named on this host alone: timeout"],
+        ),
+    ],
+)
+def test_what_differs_between_the_image_and_this_host_is_said(host, said):
+    """Beside what is not as expected, whether or not a case says what that is."""
+    done = compared(Rehearsed(FAULT, 3.0, a_fault(), (), "in it"), host, "on it")
+    assert (list(done.told), done.host, done.as_expected) == (said, host, not said)
+    assert "in it" in done.printed and "on it" in done.printed
+
+
+@pytest.mark.slow
+def test_this_host_grades_a_case_by_the_autograders_rubric(folder, tmp_path):
+    """With what is to be expected, or the grader's own words where it cannot."""
+    (tmp_path / "rubric.yaml").write_text("schema: 1\ntitle: x\npoints: {step2: 7}\n")
+    verdict, _ = on_host(find(folder, ["own"])[0], ["--rubric", str(tmp_path / "rubric.yaml")])
+    assert (verdict.score, verdict.max_score, verdict.final, verdict.lost) == (0, 7, True, {2})
+    case = Case("own", folder / "own")
+    done = compared(Rehearsed(case, 3.0, verdict, (), ""), *on_host(case, ["--rubric", str(tmp_path / "none")]))
+    assert "it could not be graded on this host: " in done.told[0] and "cannot be read" in done.told[0]
 
 
 def test_the_platforms_file_is_read_as_the_report_that_it_came_from(tmp_path):
