@@ -140,7 +140,10 @@ def what_attention_is_given(subject: Subject) -> None:
     with over_own_attention(subject) as (borrower, attention):
         asked = ask(borrower, COMPARE, SHAPES, causal=True)
         rows_of(asked, SHAPES)
-    if attention.calls and all(call.mask is None for call in attention.calls):
+    if not attention.calls:
+        seen = "scaled_dot_product_attention of attention.py was not asked"
+        raise asked.fail(seen, "one side by attention.py, the other by torch", "sdpa-self-comparison")
+    if all(call.mask is None for call in attention.calls):
         raise asked.fail("attention was given no mask", "causal=True: no query attends to a later key")
     for dtype in ("float64", "float32", "float16"):
         with over_own_attention(subject) as (borrower, attention):

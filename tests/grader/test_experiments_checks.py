@@ -33,7 +33,11 @@ _PUBLIC = (
     "step7_append",
     "step8_latencies",
 )
-for _module in (*(f"harness.checks.{name}" for name in _PUBLIC), "grader.families.experiments"):
+for _module in (
+    *(f"harness.checks.{name}" for name in _PUBLIC),
+    "grader.families.experiments",
+    "grader.families.attention",
+):
     importlib.import_module(_module)
 for _module in ("step3_sdpa", "step4_gaps", "step6_memory", "step7_append"):
     importlib.import_module(f"grader.checks.{_module}")
