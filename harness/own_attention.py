@@ -38,15 +38,17 @@ class OwnAttention:
     spoil   changes every output before it is handed on
     turn    changes every mask before it is asked with
     calls   what was attended to, in order
+    stopped what kept the submission from being asked: the asker's own matter
+
+    It is asked one call at a time, from whichever of an experiment's threads.
     """
 
     subject: Subject
     spoil: Change | None = None
     turn: Change | None = None
     calls: list[Attended] = field(default_factory=list)
-    one_at_a_time: threading.Lock = field(
-        default_factory=threading.Lock
-    )  # an experiment may ask from threads of its own
+    one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
+    stopped: Exception | None = None
 
     def lent(self) -> dict[str, Callback]:
         asking = {f: self._attend if f.name in ATTEND else self._ask for f in contract.functions_of("attention")}
@@ -68,8 +70,12 @@ class OwnAttention:
         return (self.spoil(output).astype(output.dtype), weights) if isinstance(output, np.ndarray) else value
 
     def _ask(self, function: contract.Function, *args: Any, **kwargs: Any) -> Any:
-        with self.one_at_a_time:
-            outcome = self.subject.ask(Call(function.full_name, args, kwargs))[0]
+        try:
+            with self.one_at_a_time:
+                outcome = self.subject.ask(Call(function.full_name, args, kwargs))[0]
+        except Exception as error:
+            self.stopped = error
+            raise
         if not outcome.ok:
             raise ValueError(f"{function.name}: {outcome.text or outcome.kind}")
         return outcome.value
@@ -77,7 +83,14 @@ class OwnAttention:
 
 @contextlib.contextmanager
 def over_own_attention(subject: Subject) -> Iterator[tuple[Subject, OwnAttention]]:
-    """The submission's experiments over its own attention, as `OwnAttention` hands it on."""
+    """The submission's experiments over its own attention, as `OwnAttention` hands it on.
+
+    Raises what kept attention from being asked, whatever the experiment made of it.
+    """
     attention = OwnAttention(subject)
     with subject.lend({"attention": attention.lent()}) as borrower:
-        yield borrower, attention
+        try:
+            yield borrower, attention
+        finally:
+            if attention.stopped is not None:
+                raise attention.stopped
