@@ -105,7 +105,8 @@ def refusal(policy: Submissions, about: Metadata) -> Refusal | None:
     scores = [p.score for p in judged if p.score is not None]
     kept = (max(scores) if policy.counts == "best" else last.score) if last and scores else None
     lines = (
-        f"This submission was not graded: {attempts.most} are graded in {attempts.hours:g} hours, and these have been used.",
+        f"This submission was not graded: {attempts.most} {'is' if attempts.most == 1 else 'are'} graded in {attempts.hours:g} "
+        f"hours, and {'it has' if attempts.most == 1 else 'these have'} been used.",
         f"The next one is graded from {again.astimezone(now.tzinfo):%Y-%m-%d %H:%M %Z} on. It has cost nothing: your score stays.",
     )
     return Refusal(kept or 0.0, lines, last.results if last else {})

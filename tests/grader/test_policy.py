@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from grader.policy import Metadata, metadata_of, read_metadata, refusal, standing
+from grader.policy import Metadata, Standing, metadata_of, read_metadata, refusal, standing
 from grader.render.gradescope import to_refusal, to_results
+from grader.render.json_file import to_data
 from grader.rubric import Attempts, Late, Submissions
 from tests.grader.lab_of_two import report_of
 from tests.grader.test_render_gradescope import SCHEMA
@@ -108,6 +109,34 @@ def test_the_best_counts_and_says_which(tmp_path):
     assert found["score"] == 101 and "The best submission counts" in found["output"]
     kept = standing(Submissions(counts="best"), about, 80.0)
     assert kept.score == 91.5 and "2026-03-04 10:00" in kept.lines[0] and "80" in kept.lines[0]
+
+
+def test_the_best_is_of_scores_with_their_lateness_each_its_own():
+    """This one's is taken off before it is compared; an earlier one's stands in the score that the platform has kept."""
+    previous = [earlier("2026-03-05T10:00:00-08:00", 60)]
+    about = metadata_of(page("2026-03-06T10:00:00-08:00", previous=previous))
+    policy = Submissions(counts="best", late=Late(10))
+    assert standing(policy, about, 70.0) == Standing(63.0, standing(Submissions(late=Late(10)), about, 70.0).lines)
+    kept = standing(policy, about, 65.0)
+    assert kept.score == 60.0 and "makes 65 points 58.5" in kept.lines[0] and "This one has 58.5" in kept.lines[1]
+
+
+def test_what_counts_changes_gradescopes_total_and_nothing_else(tmp_path):
+    """The rows are of this submission, and report.json has its score as it was judged."""
+    report = report_of(tmp_path)
+    about = metadata_of(page("2026-03-06T10:00:00-08:00", previous=[earlier(NOON, 95)]))
+    alone, found = to_results(report), to_results(report, policy=Submissions(counts="best", late=Late(10)), about=about)
+    assert (alone["score"], found["score"], to_data(report)["score"]) == (100, 95, 100)
+    assert found["tests"] == alone["tests"]
+
+
+def test_attempts_are_counted_back_from_the_submission_and_not_from_its_regrade():
+    """However long ago that was: a rerun of an old one that was graded grades it again."""
+    about = metadata_of(page("2020-03-05T12:00:00-08:00", previous=[earlier("2020-03-04T11:59:00-08:00", 1)]))
+    assert refusal(Submissions(Attempts(1, 24)), about) is None
+    about = metadata_of(page("2020-03-05T12:00:00-08:00", previous=[earlier("2020-03-04T12:01:00-08:00", 1)]))
+    refused = refusal(Submissions(Attempts(1, 24)), about)
+    assert "1 is graded in 24 hours, and it has been used" in refused.lines[0] and "from 2020-03-05 12:01" in refused.lines[1]
 
 
 def test_one_submission_too_many_is_not_graded_and_keeps_the_score():
