@@ -1,7 +1,5 @@
 """A check: one thing that must hold of a submission, the sentence that says so, and how it is run.
 
-    STEP = Step(1, "Scaled dot-product attention", chapter="7.9, step 1")
-
     @check("step1.softmax.rows-sum-to-one", cases=tables(), families=("softmax",))
     def rows_sum_to_one(subject, case):
         '''Every row of softmax's result sums to 1.'''
@@ -11,14 +9,14 @@ The docstring's first line is the title that a student sees. A check names the p
 it from `reference`. It raises `Fail` where something does not hold; any other exception is the check's own fault, and never the
 student's.
 
-Modules of checks are found by `discover`: a file dropped into `harness/checks` or `grader/checks` is a part of the lab.
+Modules of checks are found by `discover`: a file dropped into `harness/checks` or `grader/checks` is a part of the lab. Its name
+begins with its step's: step3_sdpa.py.
 """
 
 from __future__ import annotations
 
 import importlib
 import inspect
-import pkgutil
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -30,16 +28,10 @@ import numpy as np
 from hypothesis.strategies import SearchStrategy
 
 from harness import contract, draws
+from harness.steps import STEPS as STEPS
+from harness.steps import modules_of
+from harness.steps import step as step
 from harness.subject import LIMITS, Outcome, Subject
-
-
-@dataclass(frozen=True)
-class Step:
-    """One step of the lab. `chapter` says where it is told."""
-
-    number: int
-    title: str
-    chapter: str
 
 
 @dataclass(frozen=True)
@@ -126,17 +118,10 @@ class CheckResult:
     curves: tuple[tuple[str, Mapping[int, float]], ...] = ()
 
 
-STEPS: dict[int, Step] = {}
 CHECKS: dict[str, Check] = {}
 _notes: list[tuple[str, str]] = []
 _told: list[str] = []
 _curves: list[tuple[str, Mapping[int, float]]] = []
-
-
-def step(number: int, title: str, chapter: str) -> Step:
-    """Registers a step of the lab."""
-    STEPS[number] = Step(number, title, chapter)
-    return STEPS[number]
 
 
 def check(id: str, **options: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -159,10 +144,11 @@ def check(id: str, **options: Any) -> Callable[[Callable[..., None]], Callable[.
     return register
 
 
-def discover(package: ModuleType) -> None:
-    """Imports every module of a package of checks, which registers what is in it."""
-    for module in sorted(m.name for m in pkgutil.iter_modules(package.__path__)):
-        importlib.import_module(f"{package.__name__}.{module}")
+def discover(package: ModuleType, steps: set[int] | None = None) -> None:
+    """Imports every module of a package of checks (of these steps), which registers what is in it."""
+    for module, number in modules_of(package).items():
+        if steps is None or number is None or number in steps:
+            importlib.import_module(f"{package.__name__}.{module}")
 
 
 def note(code: str, text: str) -> None:

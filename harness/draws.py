@@ -81,6 +81,7 @@ def falsify(
             suppress_health_check=list(HealthCheck),
         )(hypothesis.given(cases)(attempt))
     )
+    test._hypothesis_internal_database_key = b""  # type: ignore[attr-defined]  # or its source is read and hashed for one
     with _no_clock_no_constants():
         try:
             test()

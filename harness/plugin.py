@@ -10,25 +10,28 @@ test has to say to the table travels on its report, so that the table is whole u
 
 from __future__ import annotations
 
+import gc
 import io
 import shutil
 import sys
 import warnings
 from collections.abc import Callable, Generator
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 from types import FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from rich.console import Console
 
-from harness import loader, table
-from harness.check import STEPS, Check, CheckResult
-from harness.hints import Hints
-from harness.local import Held, not_written, public_checks, run_check
-from harness.signs import Hint
-from harness.table import Told
+if (
+    TYPE_CHECKING
+):  # where it is needed: a run that has nothing to do with the lab, or fails nothing, does not wait for it
+    from harness.check import Check, CheckResult
+    from harness.hints import Hints
+    from harness.local import Held
+    from harness.signs import Hint
+    from harness.table import Told
 
 
 class Lab:
@@ -37,9 +40,16 @@ class Lab:
     def __init__(self, subject: Held) -> None:
         self.subject = subject
         self.results: dict[str, CheckResult] = {}
-        self.hints = Hints(subject)
+
+    @cached_property
+    def hints(self) -> Hints:
+        from harness.hints import Hints
+
+        return Hints(self.subject)
 
     def run(self, check: Check) -> tuple[CheckResult, Hint | None]:
+        from harness.local import run_check
+
         self.subject.printed = ""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of overflow and the like: what came of it is said
@@ -54,6 +64,8 @@ class Lab:
 
     def already_said(self, result: CheckResult) -> bool:
         """Whether an earlier check ran into the same unwritten function: one failure a function is enough."""
+        from harness.local import not_written
+
         stub = not_written(result)
         earlier = (r for r in self.results.values() if r is not result)
         return stub is not None and any(not_written(r) == stub for r in earlier)
@@ -68,20 +80,23 @@ class _Listener:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         view = getattr(report, "lab", None)
         if view is not None:
+            from harness.table import Told
+
             self.found.append(Told(**view))
 
 
 _LABS = pytest.StashKey[dict[Path, Lab]]()
 _LISTENER = pytest.StashKey[_Listener]()
-_RESULT = pytest.StashKey[tuple[Told, str]]()
+_RESULT: pytest.StashKey[tuple[Told, str]] = pytest.StashKey()
 
 
 def checks_of_step(number: int) -> Callable[..., None]:
     """A test function that stands for every public check of a step; the check's id, without its step, is the test's."""
-    checks = [check for check in public_checks() if check.step == number]
 
-    @pytest.mark.parametrize("check", checks, ids=[check.id.split(".", 1)[1] for check in checks])
     def test(check: Check, lab: Lab, request: pytest.FixtureRequest) -> None:
+        from harness import table
+        from harness.local import not_written
+
         result, hint = lab.run(check)
         request.node.stash[_RESULT] = table.told(result, hint), table.failure_text(result, hint)
         if result.status == "blocked":
@@ -94,16 +109,41 @@ def checks_of_step(number: int) -> Callable[..., None]:
             stub = not_written(result)
             pytest.fail(f"Not written yet: {stub}" if stub else check.title, pytrace=False)
 
-    test.__doc__ = STEPS[number].title if number in STEPS else None
+    test.step = number  # type: ignore[attr-defined]
     here = sys._getframe(1)  # a test pane shows a test where the student's folder names it, and not in this file
     place = test.__code__.replace(co_filename=here.f_code.co_filename, co_firstlineno=here.f_lineno)
     test.place_as = FunctionType(place, {})  # type: ignore[attr-defined]
     return test
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test for every public check of the function's step; none, and nothing loaded, where other steps are asked for."""
+    number = getattr(metafunc.function, "step", None)
+    if number is None or metafunc.function.__module__ != __name__:
+        return
+    gc.disable()  # until all is loaded: it stays, and looking through it again and again costs more than any test
+    from harness.local import public_checks
+    from harness.steps import STEPS
+
+    asked = steps_asked_for(metafunc.config)
+    checks = public_checks({number}) if asked is None or number in asked else []
+    metafunc.parametrize("check", checks, ids=[check.id.split(".", 1)[1] for check in checks])
+    metafunc.function.__doc__ = STEPS[number].title if number in STEPS else None
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded so far is there to stay: no collection of garbage looks at it any more."""
+    if not gc.isenabled():
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.fixture(scope="module")
 def lab(request: pytest.FixtureRequest) -> Lab:
     """The submission beside the nearest pytest.ini above the test, wherever a terminal or an editor starts from."""
+    from harness import loader
+    from harness.local import Held
+
     beside = next(
         (folder for folder in request.path.parents if (folder / "pytest.ini").is_file()), request.config.rootpath
     )
@@ -131,7 +171,10 @@ def steps_asked_for(config: pytest.Config) -> set[int] | None:
     wanted = config.getoption("--step")
     if wanted is None:
         return None
-    known = {check.step for check in public_checks()}
+    import harness.checks
+    from harness.steps import steps_in
+
+    known = steps_in(harness.checks)
     numbers = {int(part) if part.strip().isascii() and part.strip().isdigit() else -1 for part in wanted.split(",")}
     if not numbers <= known:
         steps = ", ".join(str(number) for number in sorted(known))
@@ -151,6 +194,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _step_of(item: pytest.Item) -> int | None:
+    from harness.check import Check
+
     check = (
         item.callspec.params.get("check") if isinstance(item, pytest.Function) and hasattr(item, "callspec") else None
     )
@@ -182,10 +227,15 @@ def pytest_terminal_summary(
     found = config.stash[_LISTENER].found
     if not found:
         return
+    from rich.console import Console
+
+    from harness import table
+    from harness.local import public_checks
+
     heard = io.StringIO()
     writer = config.get_terminal_writer()
     width = min(shutil.get_terminal_size((80, 24)).columns, 100)
-    order = {check.id: i for i, check in enumerate(public_checks())}
+    order = {check.id: i for i, check in enumerate(public_checks({view.step for view in found}))}
     found.sort(key=lambda view: order.get(view.id, 0))
     Console(file=heard, width=width, color_system="standard" if writer.hasmarkup else None).print(
         table.render(found, width)

@@ -26,7 +26,7 @@ from harness.attend import (
     size_of,
     sum_to_one,
 )
-from harness.check import check, note, step
+from harness.check import check, note
 from harness.expect import Asked, ask
 from harness.rounding import rounding
 from harness.strategies import (
@@ -44,8 +44,6 @@ from harness.strategies import (
 )
 from harness.subject import Subject
 from harness.values import Array, Handle, Laid
-
-STEP = step(1, "Scaled dot-product attention", "7.9, step 1")
 
 of_softmax = partial(check, functions=SOFTMAX, families="softmax", public=True)
 of_project = partial(check, functions=PROJECT, families="project", public=True)

@@ -7,12 +7,10 @@ from functools import partial
 import numpy as np
 
 from harness.attend import PROJECT, SDPA, SELF, SOFTMAX, attend, self_attend
-from harness.check import check, step
+from harness.check import check
 from harness.expect import Asked, ask
 from harness.subject import Subject
 from harness.values import Array
-
-STEP = step(2, "The chapter's numbers", "7.9, step 2")
 
 # kedi, sütü, içti; columns: animate, liquid, action, always-on
 E = np.array([[0.9, 0.1, 0.0, 0.5], [0.1, 0.9, 0.0, 0.5], [0.0, 0.1, 0.9, 0.5]])

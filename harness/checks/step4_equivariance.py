@@ -8,15 +8,13 @@ import numpy as np
 from hypothesis import strategies as st
 
 from harness.attend import POSITIONS, SELF, apart, largest, self_attend, size_of
-from harness.check import check, step
+from harness.check import check
 from harness.checks.step2_chapter import W_K, W_Q, W_V, E
 from harness.expect import Asked, ask
 from harness.rounding import rounding
 from harness.strategies import Tokens, tokens
 from harness.subject import Subject
 from harness.values import Array
-
-STEP = step(4, "Permutation equivariance", "7.9, step 4")
 
 of_positions = partial(check, functions=POSITIONS, families="positions", public=True)
 

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from harness.check import check, step
+from harness.check import check
 from harness.expect import Asked, ask, spell_value
 from harness.subject import Subject
-
-step(5, "Measure the exponent", "7.9, step 5")
 
 SLOPES, FIT = "experiments.local_slopes", "experiments.fit_exponent"
 

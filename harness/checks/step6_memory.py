@@ -7,12 +7,10 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from harness.check import Fail, check, note, step
+from harness.check import Fail, check, note
 from harness.expect import Asked, ask, spell_value
 from harness.subject import Call, Subject
 from harness.values import Callback
-
-step(6, "Measure the memory", "7.9, step 6")
 
 BYTES, PEAK, LARGEST = "experiments.score_bytes", "experiments.measure_peak_memory", "experiments.largest_n"
 

@@ -8,14 +8,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 from harness.attend import CAUSAL, SDPA, SELF, apart, attend, largest, self_attend, size_of
-from harness.check import check, step
+from harness.check import check
 from harness.expect import Asked, ask
 from harness.rounding import rounding
 from harness.strategies import Heads, Tokens, tokens, unequal_heads
 from harness.subject import Subject
 from harness.values import Array
-
-STEP = step(7, "Causal mask", "7.9, step 7")
 
 MASK_IS_RIGHT = "step7.mask.square"
 

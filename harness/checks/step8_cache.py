@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 from hypothesis import strategies as st
 
-from harness.check import Fail, check, fail_of, step
+from harness.check import Fail, check, fail_of
 from harness.expect import Asked, ask
 from harness.subject import Outcome, Subject
 from harness.values import Array, Dtype, Handle
-
-step(8, "KV cache: prefill, decode, generate", "7.9, step 8")
 
 ITEMSIZE = {"float16": 2, "float32": 4, "float64": 8}
 KV_CACHE = "kv_cache.KVCache"

@@ -7,8 +7,9 @@ import itertools
 import pytest
 from hypothesis import strategies as st
 
+import harness.checks
 from harness import check as checking
-from harness import draws
+from harness import draws, steps
 from harness.check import Check, Fail
 
 NUMBERS = st.integers(0, 10_000)
@@ -133,6 +134,19 @@ def test_a_later_lab_adds_files_and_edits_none(tmp_path, monkeypatch):
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setattr(checking, "CHECKS", {})
-    monkeypatch.setattr(checking, "STEPS", {})
-    checking.discover(__import__("labchecks"))
-    assert (list(checking.CHECKS), checking.STEPS[77].title) == (["step77.rope.norm"], "Rotary positions")
+    monkeypatch.setattr(steps, "STEPS", {})
+    labchecks = __import__("labchecks")
+    checking.discover(labchecks, {7})
+    assert (checking.CHECKS, steps.steps_in(labchecks)) == ({}, {77})
+    checking.discover(labchecks)
+    assert (list(checking.CHECKS), steps.STEPS[77].title) == (["step77.rope.norm"], "Rotary positions")
+
+
+def test_a_module_of_checks_is_named_after_its_step():
+    """Every check lies in a module whose name begins with the check's step: so one step's are found without the others."""
+    checking.discover(harness.checks)
+    found = [check for check in checking.CHECKS.values() if check.run.__module__.startswith("harness.checks.")]
+    assert {
+        check.id for check in found if not check.run.__module__.startswith(f"harness.checks.step{check.step}_")
+    } == set()
+    assert {check.step for check in found} == steps.steps_in(harness.checks) == set(range(1, 9))
