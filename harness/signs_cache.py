@@ -36,6 +36,10 @@ def put(subject: Asking, cache: Handle, layer: int, k: Array, v: Array | None = 
 
 def storage(subject: Asking) -> Iterator[Hint]:
     """What is wrong with what a cache gives back: the first thing that explains it."""
+    kept = _copies(subject)
+    if kept is not None:  # whatever else is odd may come of it
+        yield kept
+        return
     for look in (_born_empty, _two_appends, _apart, _many_appends):
         found = look(subject)
         if found is not None:
@@ -44,8 +48,8 @@ def storage(subject: Asking) -> Iterator[Hint]:
 
 
 def accounts(subject: Asking) -> Iterator[Hint]:
-    """What is wrong with copies, length, bytes and capacity, where what is given back is right."""
-    for look in (_copies, _length, _bytes, _capacity):
+    """What is wrong with dtype, length, bytes and capacity, where what is given back is right."""
+    for look in (_dtype, _length, _bytes, _capacity):
         found = look(subject)
         if found is not None:
             yield found
@@ -160,9 +164,6 @@ def _many_appends(subject: Asking) -> Hint | None:
     return None
 
 
-# -- how it copies, counts, and ends -----------------------------------------------------------------------------------
-
-
 def _copies(subject: Asking) -> Hint | None:
     cache = new(subject, 4)
     (k,) = numbers((3, HEADS, WIDTH))
@@ -176,6 +177,21 @@ def _copies(subject: Asking) -> Hint | None:
         return Hint(
             "cache-aliases-input", "The cache's keys change when the array that was appended changes afterwards."
         )
+    return None
+
+
+# -- how it casts, counts, and ends ------------------------------------------------------------------------------------
+
+
+def _dtype(subject: Asking) -> Hint | None:
+    cache = new(subject, 4, 1, "float32")
+    (k,) = numbers((1, HEADS, WIDTH))
+    if cache is None:
+        return None
+    both = held(subject, cache) if put(subject, cache, 0, k.astype(np.float32)) else None
+    for name, rows in zip(("keys", "values"), both or (), strict=False):
+        if rows.dtype != np.float32:
+            return Hint("cache-wrong-dtype", f"A cache of float32 gives {name} of {rows.dtype} for float32.")
     return None
 
 

@@ -13,13 +13,13 @@ from harness.signs import Hint
 from harness.subject import Asking
 
 # Faults of a cache alone over which decoding can be judged all the same.
-BESIDE = {"cache-aliases-input", "cache-unbounded", "cache-bytes-formula"}
+BESIDE = {"cache-unbounded", "cache-bytes-formula"}
 
 
 def _cache(subject: Asking) -> Iterator[Hint]:
     stored = list(signs_cache.storage(subject))
     yield from stored
-    if stored:
+    if any(hint.code not in BESIDE for hint in stored):
         return
     accounts = list(signs_cache.accounts(subject))
     yield from accounts

@@ -71,8 +71,13 @@ def readable_heads(n_heads: int, n_kv_heads: int, d_head: int) -> Fields:
 
 
 def logits(value: Any, fields: Fields, axes: int) -> Array | None:
-    """A value as logits of this decoder, in float64."""
-    if not isinstance(value, np.ndarray) or value.dtype.kind != "f" or value.ndim != axes:
+    """A value as logits of this decoder, in float64; None for what is not that, or holds NaN."""
+    if (
+        not isinstance(value, np.ndarray)
+        or value.dtype.kind != "f"
+        or value.ndim != axes
+        or not np.isfinite(value).all()
+    ):
         return None
     return value.astype(np.float64) if value.shape[-1] == len(fields["embedding"]) else None
 
