@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ import click
 from rich.console import Console
 
 from grader.outputs import github_summary, output_options, writer
+from grader.render.files import unwritable
 from grader.render.github import muted
 
 if TYPE_CHECKING:
@@ -201,18 +201,8 @@ def _check_paths(path: Path, named: dict[str, Path]) -> None:
     if len({file.resolve() for file in named.values()}) < len(named):
         raise click.BadParameter("two of them name the same file: give each its own", param_hint=", ".join(named))
     for name, file in named.items():
-        if file.is_dir():
-            raise click.BadParameter(f"{file} is a folder: name a file in it", param_hint=name)
-        if not file.parent.is_dir():
-            raise click.BadParameter(f"there is no folder {file.parent}: make it, or name another", param_hint=name)
-        try:
-            with tempfile.TemporaryFile(dir=file.parent):
-                pass
-        except OSError as error:
-            cause = error.strerror or str(error)
-            raise click.BadParameter(
-                f"nothing can be written in {file.parent} ({cause}): name another folder", param_hint=name
-            ) from None
+        if why := unwritable(file):
+            raise click.BadParameter(why, param_hint=name)
 
 
 def _rubric(file: Path | None) -> Rubric:

@@ -38,6 +38,7 @@ MAX_SOURCES_BYTES = 4 * MAX_SOURCE_BYTES
 MAX_DEPTH = 8
 MAX_NAME = 200
 
+_ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".rar")
 _UNPACK: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 
 
@@ -84,6 +85,14 @@ def staged(path: Path, names: Mapping[str, Mapping[str, str]] | None = None) -> 
         if names:
             (root / adapters.COURSE_FILE).write_text(adapters.spell(names), encoding="utf-8")
         found = loader.inspect(root)
+        if not any(found.has(module) for module in contract.MODULES):
+            for name in found.files:
+                if name.lower().endswith(_ARCHIVES):
+                    _refuse(
+                        findings,
+                        name,
+                        "it is an archive in what was handed in; its files have to be handed in as they are",
+                    )
         yield replace(found, findings=(*findings, *found.findings))
 
 

@@ -65,13 +65,13 @@ def check_command(path: Path, steps: str | None) -> None:
 
 
 @main.command("pack")
-@click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.argument("path", default=".", type=click.Path(path_type=Path))
 @click.option(
     "--out",
     metavar="FILE",
     default=Path("submission.zip"),
     show_default=True,
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     help="Where the zip goes.",
 )
 def pack_command(path: Path, out: Path) -> None:
@@ -79,6 +79,8 @@ def pack_command(path: Path, out: Path) -> None:
     from harness.course import course
     from harness.pack import archive, choose, limits_told
 
+    if not path.is_dir():
+        raise click.BadParameter(f"{path} is no folder: name the one that attention.py is in", param_hint="PATH")
     packed = choose(path.resolve())
     if not packed.files:
         raise click.BadParameter(
@@ -86,7 +88,12 @@ def pack_command(path: Path, out: Path) -> None:
         )
     console = Console(highlight=False, soft_wrap=True, markup=False)
     try:
-        out.write_bytes(archive({name: (packed.root / name).read_bytes() for name in packed.files}, "submission"))
+        files = {name: (packed.root / name).read_bytes() for name in packed.files}
+    except OSError as error:
+        cause = f"{error.filename} cannot be read ({error.strerror}): mend that"
+        raise click.BadParameter(cause, param_hint="PATH") from None
+    try:
+        out.write_bytes(archive(files, "submission"))
     except OSError as error:
         cause = error.strerror or str(error)
         raise click.BadParameter(f"{out} cannot be written ({cause}): name another file", param_hint="--out") from None

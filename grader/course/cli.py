@@ -63,6 +63,8 @@ def rehearse_command(
     pairs = dict(_pair(argument) for argument in arguments)
     try:
         found = known.find(cases, only)
+        if autograder.endswith(".zip") and not Path(autograder).is_file():
+            raise EngineError(f"{autograder} is not there: attnlab release gradescope {autograder} makes one")
         client = connect()
         if Path(autograder).is_file():
             click.echo(f"Building an image of {autograder}: this takes minutes", err=True)
@@ -118,6 +120,7 @@ def _grading(command: Callable[..., Any]) -> Callable[..., Any]:
             if isinstance(value, Path) and not value.is_file():
                 raise click.BadParameter(f"{value} is no file: name one", param_hint=option)
             options += [option, str(value)] if value is not None else []
+        _usable(options)
         gpus, jobs = given.pop("gpus"), given.pop("jobs")
         if "cuda" in options and jobs:
             raise click.BadParameter("a GPU has one job at a time: name more of them with --gpus", param_hint="--jobs")
@@ -146,6 +149,18 @@ def _grading(command: Callable[..., Any]) -> Callable[..., Any]:
     for name, (kind, about) in reversed(_HANDED_ON.items()):
         decorated = click.option(f"--{name.replace('_', '-')}", type=kind, help=about)(decorated)
     return decorated
+
+
+def _usable(options: list[str]) -> None:
+    """A mistake in the rubric or the secret is told once and at the start, and not by every grading. Raises click.ClickException."""
+    from grader.cli import read_secret
+    from grader.rubric import RubricError, load_rubric
+
+    try:
+        load_rubric(Path(options[options.index("--rubric") + 1]) if "--rubric" in options else None)
+    except RubricError as error:
+        raise click.UsageError(str(error)) from None
+    read_secret(None, Path(options[options.index("--seed-file") + 1]) if "--seed-file" in options else None)
 
 
 @contextlib.contextmanager
@@ -205,10 +220,17 @@ def batch_command(folder: Path, out: Path, machines: Machines, options: list[str
     Results go to a folder each below DIR, and results.csv is a line each. What has a final report there is not graded again.
     """
     from grader.course import batch
-    from grader.course.submissions import FolderError, find
+    from grader.course.submissions import FolderError, find, left_aside
 
+    if out.resolve().is_relative_to(folder.resolve()):
+        raise click.BadParameter(
+            f"{out} lies in {folder}, where it would be taken for a submission: name a folder beside it",
+            param_hint="--out",
+        )
     try:
         handed = find(folder)
+        if aside := left_aside(folder):
+            click.echo(f"Not graded, neither a folder nor a zip or tar archive: {', '.join(aside)}")
         out.mkdir(parents=True, exist_ok=True)
         with contextlib.closing(batch.grade_all(handed, out, options, machines)) as graded:
             for result in graded:
@@ -269,7 +291,7 @@ def rerun_command(results: Path, only: tuple[str, ...], applied: bool, machines:
 @click.command("gradebook")
 @click.argument("results", type=click.Path(path_type=Path))
 @click.argument("students", type=click.Path(path_type=Path))
-@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("out", type=click.Path(path_type=Path))
 @click.option(
     "--column", default="Attention lab", show_default=True, help="The assignment's column, as the platform names it."
 )
@@ -283,13 +305,15 @@ def gradebook_command(results: Path, students: Path, out: Path, column: str, due
     """Fill the final scores of a batch's RESULTS into STUDENTS, a CSV that Canvas, Moodle or Gradescope exported, as OUT."""
     from grader.course import batch
     from grader.course.gradebook import GradebookError, dues, fill
-    from grader.render.files import write_atomically
+    from grader.render.files import unwritable, write_atomically
 
     found = batch.results(results)
     if not found:
         raise click.BadParameter(
             f"{results} holds no results: attnlab batch FOLDER --out {results} makes some", param_hint="RESULTS"
         )
+    if why := unwritable(out):
+        raise click.BadParameter(why, param_hint="OUT")
     if out.resolve() == students.resolve():
         raise click.BadParameter(f"{out} is the list of students itself: name another file", param_hint="OUT")
     try:

@@ -12,7 +12,8 @@ import yaml
 
 from grader.policy import moment
 
-_ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz")
+_ARCHIVES = (".tar.gz", ".tar.bz2", ".tar.xz", ".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz")
+_NOBODYS = ("__MACOSX", "__pycache__")
 _CANVAS = re.compile(r"^[^_]+_(?:LATE_)?(\d+)_\d+_.+$")
 _MOODLE = re.compile(r"^(.+)_(\d+)_assignsubmission_file_?$")
 _GRADESCOPE = "submission_metadata.yml"
@@ -35,21 +36,51 @@ class Handed:
 
 def find(folder: Path) -> list[Handed]:
     """The submissions in a folder, a folder or an archive each, by name. Raises FolderError."""
+    if folder.is_file() and _stem(folder.name) != folder.name:
+        raise FolderError(f"{folder} is an archive: unpack it, and name the folder that holds the submissions")
     if not folder.is_dir():
         raise FolderError(f"{folder} is no folder: name one that holds a folder or an archive for each submission")
+    if exports := sorted(folder.glob(f"*/{_GRADESCOPE}")):
+        raise FolderError(f"{exports[0].parent} is an export of Gradescope: name that folder, and not the one above it")
     known = _gradescope(folder / _GRADESCOPE)
     found: dict[str, Handed] = {}
     for path in sorted(folder.iterdir()):
-        if path.name.startswith((".", "_")) or not (path.is_dir() or path.name.lower().endswith(_ARCHIVES)):
+        name = path.name if path.is_dir() else _stem(path.name)
+        if path.name.startswith(".") or path.name in _NOBODYS or not (path.is_dir() or name != path.name):
             continue
-        name = path.name if path.is_dir() else path.name.partition(".")[0]
         if name in found:
             raise FolderError(f"{found[name].path.name} and {path.name} would both be {name}: take one of them away")
         people, created = known.get(path.name, ((), None))
-        found[name] = Handed(name, path, tuple(dict.fromkeys([*people, *_named(name), name])), created)
+        found[name] = Handed(name, _handed(path), tuple(dict.fromkeys([*people, *_named(name), name])), created)
     if not found:
         raise FolderError(f"{folder} holds no submission: put a folder or an archive for each student in it")
     return list(found.values())
+
+
+def left_aside(folder: Path) -> list[str]:
+    """Names of files in a folder of submissions that are no archive and were not looked at."""
+    return sorted(
+        path.name
+        for path in folder.iterdir()
+        if path.is_file()
+        and _stem(path.name) == path.name
+        and not path.name.startswith(".")
+        and path.name != _GRADESCOPE
+    )
+
+
+def _handed(path: Path) -> Path:
+    """What was handed in: the one archive in a folder that a platform has made for it, as Moodle does, or the folder itself."""
+    inside = (
+        [p for p in path.iterdir() if not p.name.startswith(".") and p.name not in _NOBODYS] if path.is_dir() else []
+    )
+    return inside[0] if len(inside) == 1 and inside[0].is_file() and _stem(inside[0].name) != inside[0].name else path
+
+
+def _stem(name: str) -> str:
+    """The name without the ending of an archive, where it has one."""
+    ending = next((end for end in _ARCHIVES if name.lower().endswith(end)), "")
+    return name[: len(name) - len(ending)] or name
 
 
 def _named(name: str) -> tuple[str, ...]:

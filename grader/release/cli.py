@@ -16,7 +16,7 @@ def release() -> None:
 
 
 @release.command("student")
-@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("out", type=click.Path(path_type=Path))
 @click.option("--rubric", "rubric_file", type=click.Path(path_type=Path), help="Whose points and limits students see.")
 @click.option(
     "--chapter-link",
@@ -33,8 +33,7 @@ def student_command(out: Path, rubric_file: Path | None, chapter_link: str) -> N
         raise click.BadParameter(
             "it has no {section}: write that where the number of a section goes", param_hint="--chapter-link"
         )
-    if not out.parent.is_dir():
-        raise click.BadParameter(f"there is no folder {out.parent}: make it, or name another", param_hint="OUT")
+    _writable(out)
     try:
         names = write_student(out, load_rubric(rubric_file), chapter_link)
     except (ReleaseError, RubricError) as error:
@@ -45,8 +44,15 @@ def student_command(out: Path, rubric_file: Path | None, chapter_link: str) -> N
     click.echo(f"Written: {out} ({len(names)} files)")
 
 
+def _writable(out: Path) -> None:
+    from grader.render.files import unwritable
+
+    if why := unwritable(out):
+        raise click.BadParameter(why, param_hint="OUT")
+
+
 @release.command("gradescope")
-@click.argument("out", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("out", type=click.Path(path_type=Path))
 @click.option("--rubric", type=click.Path(path_type=Path), help="The course's rubric; without it the lab's own.")
 @click.option("--seed-file", type=click.Path(path_type=Path), help="A file that holds the course's secret.")
 @click.option(
@@ -64,11 +70,13 @@ def gradescope_command(out: Path, rubric: Path | None, seed_file: Path | None, r
     """Write the autograder that Gradescope takes to OUT, a .zip file to be uploaded there: keep it from students."""
     from grader.cli import read_secret
     from grader.release.gradescope import ReleaseError, rotate_secret, write_autograder
-    from grader.rubric import RubricError
+    from grader.rubric import RubricError, load_rubric
 
     if rotate and seed_file is None:
         raise click.UsageError("--rotate needs --seed-file: it names the file that the new secret goes into")
+    _writable(out)
     try:
+        load_rubric(rubric)  # before there is a new secret that no autograder has
         if rotate and seed_file is not None:
             kept = rotate_secret(seed_file)
             click.echo(f"A new secret is in {seed_file}" + (f", and the old one in {kept}" if kept else ""))

@@ -24,6 +24,19 @@ def write_atomically(path: Path, content: str | bytes) -> None:
         raise
 
 
+def unwritable(path: Path) -> str:
+    """Why no file can be written at `path`, and the mend; nothing where one can."""
+    if path.is_dir():
+        return f"{path} is a folder: name a file in it"
+    if not path.parent.is_dir():
+        return f"there is no folder {path.parent}: make it, or name another"
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):
+            return ""
+    except OSError as error:
+        return f"nothing can be written in {path.parent} ({error.strerror or error}): name another folder"
+
+
 def _mode() -> int:
     """What a newly made file may have under the process's umask; mkstemp's own is for the owner alone."""
     mask = os.umask(0)

@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from grader.course import batch, rerun
 from grader.course.cli import _gpus, batch_command, gradebook_command, rerun_command
 from grader.course.gradebook import GradebookError, fill
-from grader.course.submissions import FolderError, find
+from grader.course.submissions import FolderError, find, left_aside
 from grader.render.json_file import to_json
 from tests.grader.lab_of_two import GREEDY, ROWS, broken, failed, report_of, wrong_rows
 
@@ -42,15 +42,35 @@ def a_result(out, name, report, students=(), source="gone"):
 
 
 def test_submissions_are_folders_and_archives_by_name(tmp_path):
-    for name in ("bob", ".git", "__MACOSX"):
+    for name in ("bob", ".git", "__MACOSX", "_dan"):
         (tmp_path / name).mkdir()
-    for name in ("ann.zip", "carol.tar.gz", "notes.txt"):
+    for name in (
+        "ann.lee@example.edu.zip",
+        "carol.TAR.gz",
+        "notes.txt",
+        "eve.rar",
+        ".DS_Store",
+        "submission_metadata.yml",
+    ):
         (tmp_path / name).write_text("")
-    assert [(h.name, h.students) for h in find(tmp_path)] == [
-        ("ann", ("ann",)),
-        ("bob", ("bob",)),
-        ("carol", ("carol",)),
-    ]
+    names = ["_dan", "ann.lee@example.edu", "bob", "carol"]
+    assert [(h.name, h.students) for h in find(tmp_path)] == [(name, (name,)) for name in names]
+    assert left_aside(tmp_path) == ["eve.rar", "notes.txt"]
+
+
+def test_the_one_archive_in_a_folder_is_what_was_handed_in(tmp_path):
+    """As Moodle exports it; a folder with anything else in it is taken as it is."""
+    for name in (
+        "Ann Example_4321_assignsubmission_file_/lab.zip",
+        "bob/lab.zip",
+        "bob/attention.py",
+        "cy/attention.py",
+    ):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    ann, bob, cy = find(tmp_path)
+    assert ann.path.name == "lab.zip" and ann.students[0] == "Ann Example"
+    assert (bob.path, cy.path) == (tmp_path / "bob", tmp_path / "cy")
 
 
 @pytest.mark.parametrize(
@@ -93,6 +113,11 @@ def test_a_folder_without_submissions_and_two_of_one_name_are_told(tmp_path):
     (tmp_path / "ann.zip").write_text("")
     with pytest.raises(FolderError, match="both be ann"):
         find(tmp_path)
+    with pytest.raises(FolderError, match="is an archive: unpack it"):
+        find(tmp_path / "ann.zip")
+    (tmp_path / "ann" / "submission_metadata.yml").write_text("")
+    with pytest.raises(FolderError, match="ann is an export of Gradescope: name that folder"):
+        find(tmp_path)
 
 
 # -- batch -------------------------------------------------------------------------------------------------------------
@@ -123,8 +148,15 @@ def test_a_batch_grades_each_keeps_a_broken_one_apart_and_goes_on_where_it_was(t
     ("words", "said"),
     [
         (["{tmp}/none", "--out", "{tmp}/o"], "is no folder"),
-        (["{tmp}", "--out", "{tmp}/o"], "holds no submission"),
+        (["{tmp}", "--out", "{tmp}/../o"], "holds no submission"),
         (["{tmp}", "--out", "{tmp}/o", "--rubric", "{tmp}/none"], "is no file"),
+        (
+            ["{tmp}", "--out", "{tmp}/../o", "--rubric", "{tmp}/typo.yaml"],
+            "typo.yaml, line 4: limts is unknown here. Mend: write limits",
+        ),
+        (["{tmp}", "--out", "{tmp}/../o", "--seed-file", "{tmp}/empty"], "is empty: put a line of random text in it"),
+        (["{tmp}", "--out", "{tmp}/o"], "name a folder beside it"),
+        (["{tmp}/in", "--out", "{tmp}/empty"], "empty cannot be written (File exists): name another folder"),
         (["{tmp}", "--out", "{tmp}/o", "--gpus", "0"], "say --device cuda"),
         (["{tmp}", "--out", "{tmp}/o", "--device", "cuda", "--gpus", "all"], "write their numbers"),
         (["{tmp}", "--out", "{tmp}/o", "--container", "attnlab-worker"], "no container engine answers"),
@@ -134,6 +166,11 @@ def test_a_batch_grades_each_keeps_a_broken_one_apart_and_goes_on_where_it_was(t
 )
 def test_an_unusable_argument_of_a_batch_is_exit_2(tmp_path, monkeypatch, words, said):
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/no.sock")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (tmp_path / "typo.yaml").write_text("schema: 1\ntitle: x\npoints: {step1: 3}\nlimts: {}\n")
+    (tmp_path / "empty").write_text("")
+    if "{tmp}/in" in words:
+        (tmp_path / "in" / "ann").mkdir(parents=True)
     done = command(batch_command, *[w.format(tmp=tmp_path) for w in words])
     assert done.exit_code == 2 and said in " ".join(done.output.split())
 
@@ -366,10 +403,12 @@ def test_a_rerun_without_a_final_score_takes_no_place(regraded, tmp_path, monkey
 
 def test_what_a_rerun_lacks_is_told(tmp_path):
     a_result(tmp_path / "out", "ann", report_of(tmp_path, broken(GREEDY)), source=tmp_path / "moved")
-    assert "is not at" in command(rerun_command, tmp_path / "out").output
+    (a_result(tmp_path / "out", "bob", None) / "submission.json").write_text("{")
+    said = command(rerun_command, tmp_path / "out").output
+    assert "is not at" in said and "bob/submission.json does not say where the submission is: attnlab batch" in said
     for words, said in (
         ([tmp_path / "none"], "holds no results"),
-        ([tmp_path / "out", "--only", "bob"], "no result bob"),
+        ([tmp_path / "out", "--only", "cy"], "no result cy"),
     ):
         done = command(rerun_command, *words)
         assert done.exit_code == 2 and said in " ".join(done.output.split())
@@ -602,7 +641,7 @@ def test_the_command_writes_it_and_says_who_is_left_out(tmp_path, results):
         ([tmp_path, tmp_path / "students.csv", tmp_path / "x.csv"], "holds no results"),
         ([tmp_path / "out", tmp_path / "none.csv", tmp_path / "x.csv"], "none.csv cannot be read (No such file"),
         ([tmp_path / "out", tmp_path / "students.csv", tmp_path / "students.csv"], "is the list of students itself"),
-        ([tmp_path / "out", tmp_path / "students.csv", tmp_path / "none" / "x.csv"], "cannot be written (No such file"),
+        ([tmp_path / "out", tmp_path / "students.csv", tmp_path / "none" / "x.csv"], "there is no folder"),
     ):
         done = command(gradebook_command, *words)
         assert done.exit_code == 2 and said in " ".join(done.output.split()), done.output

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import random
+import shutil
 import stat
 import tarfile
 import zipfile
@@ -292,6 +293,19 @@ def _archives(folder: Path) -> dict[str, bytes]:
                 archive.add(small, "lab")
             _MADE[f"tar{mode}"] = (folder / "whole.tar").read_bytes()
     return _MADE
+
+
+def test_an_archive_in_an_archive_is_told_where_there_is_nothing_else(submission, tmp_path):
+    """Beside the lab's own files it says nothing: it may be anybody's data."""
+    with zipfile.ZipFile(tmp_path / "lab.zip", "w") as outer:
+        outer.writestr("inner.zip", b"PK")
+    with intake.staged(tmp_path / "lab.zip") as found:
+        told = [f.text for f in found.findings if "inner.zip" in f.text]
+    assert "it is an archive in what was handed in; its files have to be handed in as they are" in told[0]
+    folder = submission()
+    shutil.copy(tmp_path / "lab.zip", folder / "data.zip")
+    with intake.staged(folder) as found:
+        assert not [f for f in found.findings if "data.zip" in f.text]
 
 
 def test_a_courses_names_lie_beside_the_submission(submission):

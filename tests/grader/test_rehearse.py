@@ -180,6 +180,7 @@ def test_an_image_of_a_zip_is_made_of_its_own_files_with_their_modes(tmp_path):
         (["image", "{tmp}", "--only", "nothing"], "holds no case whose name has nothing"),
         (["image", "{tmp}", "--build-arg", "x"], "NAME=VALUE"),
         (["image", "{tmp}"], "no container engine answers"),
+        (["{tmp}/none.zip", "{tmp}"], "none.zip is not there: attnlab release gradescope"),
     ],
 )
 def test_what_is_missing_is_a_sentence_and_exit_2(folder, monkeypatch, words, said):

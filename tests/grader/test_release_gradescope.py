@@ -99,13 +99,21 @@ def test_the_command_makes_zip_and_secret_and_says_where(tmp_path):
         (["{tmp}/a.zip", "--seed-file", "{tmp}/none"], "cannot be read"),
         (["{tmp}/a.zip", "--rubric", "{tmp}/none"], "cannot be read"),
         (["{tmp}/a.zip", "--time-limit", "5"], "60"),
-        (["{tmp}/none/a.zip"], "cannot be written"),
+        (["{tmp}/none/a.zip"], "there is no folder"),
+        (["{tmp}"], "is a folder: name a file in it"),
+        (["{tmp}/a.zip", "--seed-file", "{tmp}/secret.txt", "--rotate", "--rubric", "{tmp}/none"], "cannot be read"),
+        (["{tmp}/none/a.zip", "--seed-file", "{tmp}/secret.txt", "--rotate"], "there is no folder"),
         (["{tmp}/a.zip", "--seed-file", "{tmp}/none/s", "--rotate"], "cannot be written"),
     ],
 )
 def test_an_unusable_argument_is_exit_2(tmp_path, words, said):
+    """And no secret has changed for an autograder that was not made."""
+    (tmp_path / "secret.txt").write_text("the old one")
     done = CliRunner().invoke(release, ["gradescope", *[w.format(tmp=tmp_path) for w in words]])
     assert done.exit_code == 2 and said in " ".join(done.output.split())
+    assert [p.name for p in tmp_path.iterdir()] == ["secret.txt"] and (
+        tmp_path / "secret.txt"
+    ).read_text() == "the old one"
 
 
 def test_what_stands_in_where_nothing_was_judged_is_to_the_platforms_schema():

@@ -85,6 +85,22 @@ def test_a_folder_without_python_is_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "in.zip").exists()
 
 
+def test_what_cannot_be_packed_is_told_with_its_cause(tmp_path: Path) -> None:
+    """No folder, a file in its place, a zip that cannot be written, a file that goes away meanwhile."""
+    (tmp_path / "notes.txt").write_text("")
+    for words, said in (
+        ([tmp_path / "none"], "none is no folder: name the one that attention.py is in"),
+        ([tmp_path / "notes.txt"], "notes.txt is no folder: name the one that attention.py is in"),
+        ([BASE, "--out", tmp_path], "cannot be written (Is a directory): name another file"),
+        (
+            [BASE, "--out", tmp_path / "none" / "in.zip"],
+            "cannot be written (No such file or directory): name another file",
+        ),
+    ):
+        done = CliRunner().invoke(main, ["pack", *map(str, words)])
+        assert done.exit_code == 2 and said in " ".join(done.output.split()), done.output
+
+
 def test_a_mapped_name_goes_in_with_its_mapping_and_is_not_missing(tmp_path: Path) -> None:
     """adapters.toml is handed in, and what it maps is not told as missing."""
     lab = Path(shutil.copytree(BASE, tmp_path / "lab"))
