@@ -17,6 +17,8 @@ from harness.messages import MESSAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), ROOT / "student_template" / "README.md"]
+SET_UP = ("scripts/setup", "source .venv/bin/activate")
 
 
 def blocks(text: str, language: str) -> list[str]:
@@ -24,8 +26,16 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def commands(name: str) -> list[str]:
-    """The lines of a page's shell blocks."""
-    return [line for block in blocks((DOCS / name).read_text(), "sh") for line in block.splitlines() if line.strip()]
+    """The lines of a page's shell blocks, but for those that set up what `Shell` stands in for."""
+    lines = (line for block in blocks((DOCS / name).read_text(), "sh") for line in block.splitlines())
+    return [line for line in lines if line.strip() and line not in SET_UP]
+
+
+def sample(printed: str) -> str:
+    """The lab's table of step 1 in what was printed, or in a page that shows it: its words, whatever the points are."""
+    table = re.search(r"^ +1 Scaled dot-product attention.*?^ +Read:[^\n]*", printed, re.DOTALL | re.MULTILINE)
+    assert table, printed
+    return re.sub(r"\d+ of \d+ failed [\d.]+ of [\d.]+", "", " ".join(table[0].split()))
 
 
 class Shell:
@@ -95,7 +105,8 @@ def test_a_students_journey_works_as_written(tmp_path: Path) -> None:
     assert "submission.zip: 4 files" in last["pack"]
 
     shutil.copy(ROOT / "examples" / "one_mistake" / "attention.py", shell.folder)
-    table = shell.type(".venv/bin/pytest --step 1 -q", (1,)).partition("the lab, step by step")[2]
+    table = shell.type("COLUMNS=100 .venv/bin/pytest --step 1 -q", (1,)).partition("the lab, step by step")[2]
+    assert sample(table) == sample((DOCS / "student.md").read_text())
     assert "Hint: Softmax over the queries. The columns sum to 1" in " ".join(table.split())
     assert "Read: section 7.2, step 4: https://example.org/book/7.2" in table
     assert re.search(r"\d of 33 failed +[\d.]+ of [\d.]+", table)
