@@ -5,6 +5,7 @@ Every function here raises `Fail`, with words in one shape: what came, what shou
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,19 @@ class Asked:
     def __init__(self, call: Call, outcome: Outcome, shown: str = "") -> None:
         self.call = call
         self.outcome = outcome
-        self.text = shown or spell(call)
-        self.inputs = {
-            _parameter(call, i): _bare(a) for i, a in enumerate(call.args) if isinstance(_bare(a), np.ndarray)
-        }
-        self.inputs |= {name: _bare(a) for name, a in call.kwargs.items() if isinstance(_bare(a), np.ndarray)}
+        self._shown = shown
+
+    @cached_property
+    def text(self) -> str:
+        """The call as the student could write it."""
+        return self._shown or spell(self.call)
+
+    @cached_property
+    def inputs(self) -> dict[str, Any]:
+        """The arrays that were passed, by the contract's names."""
+        named = [(_parameter(self.call, i), a) for i, a in enumerate(self.call.args)]
+        found = {name: _bare(a) for name, a in (*named, *self.call.kwargs.items())}
+        return {name: a for name, a in found.items() if isinstance(a, np.ndarray)}
 
     def fail(self, seen: str, expected: str = "", code: str | None = None, got: Any = None) -> Fail:
         return Fail(seen, expected, code=code, call=self.text, inputs=self.inputs, got=got)
