@@ -86,7 +86,7 @@ class Machine:
     def type(self, *lines: str) -> dict[str, str]:
         """What each line prints. Every line must succeed; a pytest may also find failures."""
         mark = uuid.uuid4().hex
-        script = "exec 2>&1\n" + "".join(f"{line}\necho\necho {mark} $?\n" for line in lines)
+        script = "exec 2>&1\n" + "".join(f"{line}\ncode=$?; echo; echo {mark} $code\n" for line in lines)
         done = subprocess.run(
             ["docker", "exec", self.name, "bash", "-c", script], capture_output=True, text=True, timeout=1800
         )
