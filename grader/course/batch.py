@@ -63,6 +63,7 @@ class Machines:
         """Does `work` on the items, as many at a time as there is room for; gives each with what came of it, a value or what it
         raised, in the order of `items` whatever ends first. When it is closed, what has not begun never begins, and the programs
         that run are asked to end, and waited for."""
+        self._ended = False
         pool = ThreadPoolExecutor(self.count)
         try:
             begun = [(item, pool.submit(work, item)) for item in items]
@@ -121,11 +122,14 @@ class Result:
 
     @property
     def flags(self) -> list[str]:
-        """Why staff should look: no report, no final score, faults of the grader, findings of integrity."""
+        """Why staff should look: no report, no final score, faults of the grader, files that were left out, findings of
+        integrity."""
         if self.report is None:
             return ["no report"]
         flags = [] if self.final else ["not final"]
         flags += ["a fault of the grader"] if self.report.get("faults") else []
+        left_out = any(f["code"] == "entry-refused" for f in self.report.get("findings", []))
+        flags += ["files left out"] if left_out else []
         return flags + (["integrity"] if self.report.get("integrity") else [])
 
 
@@ -221,6 +225,7 @@ def _report(folder: Path) -> dict[str, Any] | None:
     try:
         if report is not None:
             codes(report)
+            _ = [f["code"] for f in report.get("findings", [])]
             _ = [(c["id"], c["status"], float(c["score"])) for step in report["steps"] for c in step["checks"]]
             _ = [float(report[key]) for key in ("subtotal", "max_score", *(["score"] if report["final"] else []))]
     except (AttributeError, KeyError, TypeError, ValueError):

@@ -20,7 +20,10 @@ from grader.course import batch, rerun
 from grader.course.cli import _gpus, batch_command, gradebook_command, rerun_command
 from grader.course.gradebook import GradebookError, fill
 from grader.course.submissions import FolderError, find, left_aside
+from grader.grade import grade
 from grader.render.json_file import to_json
+from grader.rubric import load_rubric
+from harness.loader import Finding
 from tests.grader.lab_of_two import GREEDY, ROWS, broken, failed, report_of, wrong_rows
 
 
@@ -245,6 +248,16 @@ def test_a_batch_and_a_rerun_use_every_gpu_for_one_grading_at_a_time(machine, tm
     assert sorted(gpu for _, gpu in ran(place)) == ["0"] * 4 + ["3"] * 4
 
 
+@pytest.mark.slow
+def test_a_submission_finds_the_gpu_of_its_job(submission, monkeypatch):
+    """What CUDA reads goes through to the process that its functions run in."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    stub = (
+        "import os\n\ndef softmax(x, axis=-1):\n    raise ValueError('on GPU ' + os.environ['CUDA_VISIBLE_DEVICES'])\n"
+    )
+    assert "on GPU 3" in to_json(grade(submission(attention=stub), rubric=load_rubric(), steps={1}))
+
+
 def test_on_cpus_as_many_run_at_the_same_time_as_asked(machine, tmp_path):
     """Two that meet each other; the one that fails loses nothing of the other, and says why."""
     place = machine({"ann": "broken", "broken": "ann"}, "broken", "ann")
@@ -335,16 +348,22 @@ def test_what_staff_should_look_at_is_flagged(tmp_path):
     a_result(tmp_path, "open", report_of(tmp_path, broken(GREEDY)))
     a_result(tmp_path, "odd", report_of(tmp_path, integrity=["x"]))
     a_result(tmp_path, "none", None)
+    a_result(
+        tmp_path,
+        "part",
+        report_of(tmp_path, findings=[Finding("entry-refused", "", "'x' was left out: it is a link.")]),
+    )
     flags = {r.name: r.flags for r in batch.results(tmp_path)}
     assert flags == {
         "fine": [],
         "open": ["not final", "a fault of the grader"],
         "odd": ["integrity"],
         "none": ["no report"],
+        "part": ["files left out"],
     }
-    assert [r.name for r in rerun.chosen(tmp_path, ["flagged"])] == ["none", "odd", "open"]
+    assert [r.name for r in rerun.chosen(tmp_path, ["flagged"])] == ["none", "odd", "open", "part"]
     assert [r.name for r in rerun.chosen(tmp_path, ["fine", "odd"])] == ["fine", "odd"]
-    assert len(rerun.chosen(tmp_path, ["all"])) == 4
+    assert len(rerun.chosen(tmp_path, ["all"])) == 5
 
 
 def test_what_changed_is_told_check_by_check(tmp_path):
