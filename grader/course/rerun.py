@@ -67,6 +67,9 @@ def differences(before: dict[str, Any] | None, after: dict[str, Any] | None) -> 
     if after is None:
         yield "the rerun wrote no report: see printed.txt beside it"
         return
+    for key, what in (("rubric", "rubric"), ("seed", "secret")):
+        if before and before.get(key) != after.get(key):
+            yield f"another {what} than before, by its fingerprint: {before.get(key)} → {after.get(key)}"
     old, new = _checks(before or {}), _checks(after)
     if before is None or _score(before) != _score(after):
         yield f"score: {_score(before)} → {_score(after)}"

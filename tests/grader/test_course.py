@@ -374,6 +374,11 @@ def test_what_changed_is_told_check_by_check(tmp_path):
     assert f"{ROWS.id}: passed 20 → failed 0 (softmax-wrong-axis)" in told
     assert f"{GREEDY.id}: not-run 0 → passed 20" in told and len(told) == 3
     assert list(rerun.differences(after, after)) == []
+    other = list(rerun.differences(after, {**after, "seed": "abc", "rubric": "def"}))
+    assert other == [
+        f"another rubric than before, by its fingerprint: {after['rubric']} → def",
+        "another secret than before, by its fingerprint:  → abc",
+    ]
     assert "wrote no report" in next(rerun.differences(before, None))
 
 
