@@ -63,13 +63,13 @@ class Asked:
                 f"one array of shape {value.shape} came back", f"two: {' and '.join(names)}", "weights-missing", value
             )
         if parts is None or len(parts) != len(names):
-            got = spell_value(value) if parts is None else f"{len(parts)} values"
+            got = _came(value) if parts is None else f"{len(parts)} values"
             raise self.fail(f"{got} came back", f"{len(names)}: {', '.join(names)}", "wrong-shape")
         return [self._array(p, n, s, like, finite) for p, n, s in zip(parts, names, shapes, strict=True)]
 
     def _array(self, value: Any, name: str, shape: tuple[int, ...], like: npt.DTypeLike | None, finite: bool) -> Array:
         if not isinstance(value, np.ndarray):
-            raise self.fail(f"{name} is {spell_value(value)}", f"an array of shape {shape}", "not-an-array")
+            raise self.fail(f"{name} is {_came(value)}", f"an array of shape {shape}", "not-an-array")
         if value.shape != shape:
             raise self.fail(f"{name} has shape {value.shape}", f"shape {shape}", "wrong-shape", value)
         if like is not None:
@@ -98,7 +98,7 @@ class Asked:
         if isinstance(value, np.ndarray) and value.ndim == 0:
             value = value.item()
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise self.fail(f"the result is {spell_value(value)}", "a number", "not-an-array")
+            raise self.fail(f"the result is {_came(value)}", "a number", "not-an-array")
         try:
             number = float(value)
         except OverflowError:
@@ -151,6 +151,11 @@ def spell(call: Call) -> str:
         f"{k}={spell_value(_bare(v))}" for k, v in call.kwargs.items()
     ]
     return f"{name}({', '.join(parts)})"
+
+
+def _came(value: Any) -> str:
+    """A value that was not asked for. None is most often a forgotten `return`."""
+    return "None (a function without a return gives that)" if value is None else spell_value(value)
 
 
 def spell_value(value: Any) -> str:

@@ -98,7 +98,8 @@ def checks_of_step(number: int) -> Callable[..., None]:
         from harness.local import not_written
 
         result, hint = lab.run(check)
-        request.node.stash[_RESULT] = table.told(result, hint), table.failure_text(result, hint)
+        width = min(shutil.get_terminal_size((80, 24)).columns, 104)
+        request.node.stash[_RESULT] = table.told(result, hint), table.failure_text(result, hint, width)
         if result.status == "blocked":
             pytest.skip(f"stands on a check that did not pass: {result.reason}")
         if result.status == "not-run":

@@ -115,10 +115,12 @@ def state_of(found: Sequence[Told]) -> tuple[str, str]:
         return "not run", "dim"
     if passed == len(run):
         return f"passed ({passed})", "green"
-    failed = [t for t in run if t.status == "failed"]
-    if passed == 0 and failed and all(t.unwritten for t in failed):
-        return "not written", "yellow"
-    return f"{len(run) - passed} of {len(run)} failed", "red"
+    failed = sum(
+        t.status == "failed" and not t.unwritten for t in run
+    )  # as pytest counts them, less what is still to write
+    if failed:
+        return f"{failed} of {len(run)} failed", "red"
+    return (f"{passed} of {len(run)} passed" if passed else "not written"), "yellow"
 
 
 def points_of(found: Sequence[Told]) -> str:
@@ -192,7 +194,7 @@ def small(array: Array) -> str:
     return np.array2string(array, precision=2, suppress_small=True, threshold=SMALL, edgeitems=2, max_line_width=72)
 
 
-def failure_text(result: CheckResult, hint: Hint | None = None) -> str:
+def failure_text(result: CheckResult, hint: Hint | None = None, width: int = 104) -> str:
     """One failure as pytest shows it: the call, then what came, what should be, and the smallest failing input."""
     stub = not_written(result)
     if stub is not None:
@@ -201,20 +203,22 @@ def failure_text(result: CheckResult, hint: Hint | None = None) -> str:
     if failure is None:
         return f"E   {result.check.title}"
     lines = [f">   {failure.call}"] if failure.call else []
-    lines += [_e(line) for line in textwrap.wrap(result.check.title, 100)]
+    lines += [_e(line) for line in textwrap.wrap(result.check.title, width - 4)]
     said = {"came": failure.seen, "should": failure.expected}
     if hint is not None:
         said |= {"hint": named(hint), "look": hint.look}
     for name, text in said.items():
         if text:
-            lines += textwrap.wrap(text, 100, initial_indent=f"E     {name + ':':<9}", subsequent_indent="E" + 14 * " ")
+            lines += textwrap.wrap(
+                text, width, initial_indent=f"E     {name + ':':<9}", subsequent_indent="E" + 14 * " "
+            )
     chapter = MESSAGES[hint.code].chapter if hint is not None and hint.code in MESSAGES else ""
     lines += [f"E     {'read:':<9}{course().section(chapter)}"] if chapter else []
     names = _parameters(failure.call)
     for name, value in failure.inputs.items():
-        lines += _drawn(names.get(name, name), value)
+        lines += _drawn(names.get(name, name), value, width)
     if failure.got is not None:
-        lines += _drawn("came back", failure.got)
+        lines += _drawn("came back", failure.got, width)
     if len(failure.frames) > 1:
         lines += [_e(), *(_e(f"{frame.file}:{frame.line}: {frame.text}") for frame in failure.frames)]
     return "\n".join(lines)
@@ -231,15 +235,15 @@ def _parameters(call: str) -> dict[str, str]:
     return {f"argument {i}": p for i, p in enumerate(function.required, 1)} if function else {}
 
 
-def _drawn(name: str, value: Any) -> list[str]:
+def _drawn(name: str, value: Any, width: int) -> list[str]:
     """A small array in full, the corners of a large one, anything else in a line."""
     if not isinstance(value, np.ndarray):
         return [_e(), _e(f"{name} = {str(value)[:200]}")]
-    drawn = (_e(f"    {line}") for line in draw(value).splitlines())
+    drawn = (_e(f"    {line}") for line in draw(value, width - 8).splitlines())
     return [_e(), _e(f"{name} = {value.dtype} {value.shape}"), *drawn]
 
 
-def draw(array: Array) -> str:
+def draw(array: Array, width: int = 100) -> str:
     return np.array2string(
-        array, precision=4, suppress_small=True, threshold=SHOWN_ENTRIES, edgeitems=3, max_line_width=100
+        array, precision=4, suppress_small=True, threshold=SHOWN_ENTRIES, edgeitems=3, max_line_width=width
     )

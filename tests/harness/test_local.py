@@ -107,14 +107,16 @@ def test_a_bare_not_implemented_error_is_a_stub_too() -> None:
 @pytest.mark.parametrize(("results", "state"), [
     ([], "not run"),
     ([("passed", None)] * 3, "passed (3)"),
-    ([("passed", None), ("failed", Fail("wrong")), ("blocked", None)], "2 of 3 failed"),
+    ([("passed", None), ("failed", Fail("wrong")), ("blocked", None)], "1 of 3 failed"),
     ([("failed", stub_failure()), ("blocked", None)], "not written"),
     ([("not-run", None)], "not run"),
     ([("passed", None), ("not-run", None)], "passed (1)"),
-    ([("passed", None), ("failed", stub_failure())], "1 of 2 failed"),
+    ([("passed", None), ("failed", stub_failure())], "1 of 2 passed"),
+    ([("passed", None), ("failed", Fail("wrong")), ("failed", stub_failure())], "1 of 3 failed"),
+    ([("passed", None), ("blocked", None)], "1 of 2 passed"),
 ])  # fmt: skip
 def test_a_step_comes_to_a_few_words(results: list[tuple[str, Fail | None]], state: str) -> None:
-    """The state of a step counts what passed of what was run."""
+    """The state of a step counts what failed as pytest does, and what is still to write as no failure."""
     found = [told(CheckResult(check(f"step1.{i}"), status, failure)) for i, (status, failure) in enumerate(results)]
     assert state_of(found)[0] == state
 

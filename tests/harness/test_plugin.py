@@ -156,6 +156,26 @@ def test_what_overflows_in_a_submission_is_no_warning_of_pytest(folder: Path) ->
     assert (code, "warning" in output) == (1, False), output
 
 
+def test_a_failure_fits_the_terminal(folder: Path) -> None:
+    """At 80 columns no line of a failure is longer, but for an address."""
+    source = (BASE / "attention.py").read_text()
+    (folder / "attention.py").write_text(
+        source.replace("/ np.sqrt(", "* np.sqrt(").replace("np.exp(x - largest)", "2 ** x")
+    )
+    _, output = run_pytest(folder, "-k", "step1")
+    failures = output.partition("FAILURES")[2].partition("short test summary")[0]
+    assert "E     look:" in failures
+    assert [line for line in failures.splitlines() if len(line) > 80 and line[0] == "E" and "https:" not in line] == []
+
+
+def test_a_forgotten_return_is_told(folder: Path) -> None:
+    """None is no result, and the table says where it comes from."""
+    (folder / "attention.py").write_text("def softmax(x, axis=-1):\n    x * 0\n")
+    _, output = run_pytest(folder, "-k", "step1 and softmax.ratios")
+    assert "Seen: the result is None (a function without a return gives that)" in output
+    assert "1 of 1 failed" in line_of(output, 1)
+
+
 def test_other_tests_of_the_student_run_beside_the_labs(folder: Path) -> None:
     """A student's own test file runs as ever, and its failure is pytest's own."""
     (folder / "tests" / "test_mine.py").write_text("def test_mine():\n    assert 1 == 2\n")
