@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +25,10 @@ class Hint:
     def look(self) -> str:
         """Where to look, in the catalogue's words."""
         return MESSAGES[self.code].look if self.code in MESSAGES else ""
+
+
+Look = Callable[[Asking], Iterator[Hint]]
+"""Looks at one family of functions."""
 
 
 def array(outcome: Outcome, shape: tuple[int, ...]) -> Array | None:
@@ -87,3 +93,56 @@ def sums(weights: Array) -> Hint | None:
     if same(weights.sum(), 1.0):
         return Hint("softmax-whole-matrix", f"All entries together sum to 1, the {rows}.")
     return None
+
+
+def or_else(named: Look, described: Look) -> Look:
+    """What has a name; where nothing has, what is odd."""
+
+    def look(subject: Asking) -> Iterator[Hint]:
+        found = list(named(subject))
+        yield from found or described(subject)
+
+    return look
+
+
+def turned_inside(x: Array) -> Array:
+    """The same numbers, all but the first and last in reverse."""
+    flat = x.ravel().copy()
+    flat[1:-1] = flat[-2:0:-1]
+    return flat.reshape(x.shape)
+
+
+def fixed_axis(outcome: Outcome) -> bool:
+    """An error that says that an axis, counted from the front, is one too many."""
+    if outcome.kind != "raised":
+        return False
+    beyond = re.search(r"axis (\d+) is out of bounds for array of dimension (\d+)", outcome.text)
+    return beyond is not None or "axes don't match array" in outcome.text
+
+
+def rows_sum(weights: Array) -> str:
+    if weights.min() < 0:
+        return f"A weight is below 0: {weights.min():.3g}."
+    return f"Rows of weights do not sum to 1, but to {', '.join(f'{s:.3f}' for s in weights.sum(-1))}."
+
+
+def close(a: Array, b: Array) -> bool:
+    """The same but for rounding, in float32 too."""
+    return bool(np.allclose(a, b, rtol=1e-3, atol=1e-3))
+
+
+def form(outcome: Outcome, output: tuple[int, ...], weights: tuple[int, ...]) -> Iterator[Hint]:
+    if array(outcome, output) is not None:
+        yield Hint("weights-missing", "One array comes back: the output, without the weights.")
+    if pair(outcome, weights, output) is not None:
+        yield Hint("output-order", "The weights come first and the output second.")
+
+
+def averaged(output: Array, weights: Array, V: Array, others: dict[str, Array]) -> Iterator[Hint]:
+    if same(output, weights @ V):
+        return
+    if same(output, weights.T @ V):
+        yield Hint("weights-transposed", "The output is the transposed weights times V.")
+    for name, matrix in others.items():
+        if same(output, weights @ matrix):
+            yield Hint("values-swapped", f"The output is weights @ {name}, not weights @ V.")
