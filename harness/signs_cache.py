@@ -36,11 +36,7 @@ def put(subject: Asking, cache: Handle, layer: int, k: Array, v: Array | None = 
 
 def storage(subject: Asking) -> Iterator[Hint]:
     """What is wrong with what a cache gives back: the first thing that explains it."""
-    kept = _copies(subject)
-    if kept is not None:  # whatever else is odd may come of it
-        yield kept
-        return
-    for look in (_born_empty, _two_appends, _apart, _many_appends):
+    for look in (_born_empty, _copies, _two_appends, _apart, _many_appends):
         found = look(subject)
         if found is not None:
             yield found
@@ -59,16 +55,18 @@ def accounts(subject: Asking) -> Iterator[Hint]:
 
 
 def _born_empty(subject: Asking) -> Hint | None:
-    """Two tokens for one cache, and the length of the next one. Both have room for all that may be there already."""
+    """Two tokens for one cache, and the length of the next one; of a number of layers that nobody else has asked for."""
     (k,) = numbers((2, HEADS, WIDTH))
-    one = new(subject, 20_000)
+    one = new(subject, 2_000, 5)
     before = length(subject, one) if one is not None else None
-    if one is None or before is None or not all(put(subject, one, layer, k) for layer in (0, 1)):
+    if one is None or before is None or not all(put(subject, one, layer, k) for layer in range(5)):
         return None
-    another = new(subject, 20_001)
+    another = new(subject, 2_001, 5)
     after = length(subject, another) if another is not None else None
     if not after:
         return None
+    if (before, after) == (2_000, 2_001):
+        return Hint("cache-length-wrong", f"A new cache for {after} tokens has length {after}, where it holds none.")
     seen = f"A new cache has length {after}"
     if after == before + 2:
         return Hint("cache-shared-state", f"{seen}: it holds what another cache was given.")
@@ -77,7 +75,7 @@ def _born_empty(subject: Asking) -> Hint | None:
 
 def _two_appends(subject: Asking) -> Hint | None:
     """Two tokens, two more, and one: what keys and values are after each."""
-    cache = new(subject, 8)
+    cache = new(subject, 8, 1)
     parts = numbers((2, HEADS, WIDTH), (2, HEADS, WIDTH), (1, HEADS, WIDTH))
     if cache is None:
         return None
@@ -90,9 +88,19 @@ def _two_appends(subject: Asking) -> Hint | None:
         if both is None:
             return None
         for name, rows, sign in zip(("keys", "values"), both, (1, -1), strict=True):
-            if not same(rows, sign * np.concatenate(given)):
-                return _explained(name, rows, [sign * part for part in given])
+            if not same(rows, sign * np.concatenate(given)) or rows.dtype != np.float64:
+                found = _explained(name, rows, [sign * part for part in given])
+                if len(given) == 2 and same(rows, sign * given[1]):  # the last two, or the last append: one more tells
+                    found = _window_or_not(subject, cache, name, sign, parts[1:]) or found
+                return found
     return None
+
+
+def _window_or_not(subject: Asking, cache: Handle, name: str, sign: int, parts: list[Array]) -> Hint | None:
+    both = held(subject, cache) if put(subject, cache, 0, parts[1]) else None
+    if both is None or not same(both[name == "values"], sign * np.concatenate(parts)[-2:]):
+        return None
+    return Hint("cache-truncated", f"{name}(0) holds the last 2 of what was appended.")
 
 
 def _explained(name: str, rows: Array, given: list[Array]) -> Hint:
@@ -103,6 +111,8 @@ def _explained(name: str, rows: Array, given: list[Array]) -> Hint:
     if same(rows, -right):
         other = "values" if name == "keys" else "keys"
         return Hint("cache-keys-values-swapped", f"The cache's {name} are the {other} that were appended.")
+    if len(rows) == 0:
+        return Hint("cache-not-appended", f"After appends of {appended} tokens {name}(0) holds nothing.")
     if rows.dtype != np.float64 and rows.shape == right.shape and np.allclose(rows, right, rtol=0.02, atol=0.02):
         return Hint("cache-wrong-dtype", f"A cache of float64 gives {name} of {rows.dtype}.")
     if len(given) == 2 and rows.shape in ((2, 2 * HEADS, WIDTH), (2, HEADS, 2 * WIDTH)):
@@ -126,11 +136,13 @@ def _explained(name: str, rows: Array, given: list[Array]) -> Hint:
         if same(rows, np.concatenate([last, old])):
             return Hint("cache-prepended", f"What is appended last stands first in {name}(0).")
         for at in range(len(old)):
-            if same(rows[:at], old[:at]) and same(rows[at : at + len(last)], last) and (at or len(rows) == len(last)):
+            if same(rows[:at], old[:at]) and same(rows[at : at + len(last)], last):
                 seen = f"After appends of {appended} tokens, the last ones stand in rows {at} to {at + len(last) - 1} of {name}(0)"
                 return Hint("cache-overwritten", f"{seen}, over what was there.")
-        if 0 < len(rows) < n and same(rows, right[-len(rows) :]):
-            return Hint("cache-truncated", f"After appends of {appended} tokens {name}(0) holds the last {len(rows)}.")
+    for which, part in (("last", right[-len(rows) :]), ("first", right[: len(rows)])):
+        if len(rows) < n and same(rows, part):
+            seen = f"After appends of {appended} tokens {name}(0) holds the {which} {len(rows)}."
+            return Hint("cache-truncated", seen)
     return Hint(None, f"After appends of {appended} tokens {name}(0) is not what was appended, in order.")
 
 
@@ -145,7 +157,13 @@ def _apart(subject: Asking) -> Hint | None:
         if not put(subject, another, layer, second):
             return None
         both = held(subject, one)
-        if both is not None and not same(both[0], first):
+        if both is None or same(both[0], first):
+            continue
+        rows = both[0]
+        if not other and len(rows) == 4 and same(rows[:2], first) and not same(rows[2:], second):
+            seen = "keys(0) has 2 more rows when the second layer is appended to: layers are counted together."
+            return Hint("cache-length-wrong", seen)
+        if any(same(rows[i : i + 2], second) for i in range(len(rows))):
             return Hint("cache-shared-state", f"What one layer of a cache holds changes when {what} is appended to.")
     return None
 
@@ -166,17 +184,20 @@ def _many_appends(subject: Asking) -> Hint | None:
 
 def _copies(subject: Asking) -> Hint | None:
     cache = new(subject, 4)
-    (k,) = numbers((3, HEADS, WIDTH))
-    kept = subject.keep("@tensor", k)
-    if cache is None or not kept.ok or not subject.method(cache, "append", 0, kept.value, -k).ok:
+    k, v = numbers((3, HEADS, WIDTH), (3, HEADS, WIDTH))
+    kept = [subject.keep("@tensor", rows).value for rows in (k, v)]
+    if cache is None or not subject.method(cache, "append", 0, *kept).ok:
         return None
     before = held(subject, cache)
-    subject.call("@set", kept.value, k + 1)
+    for rows, handle in zip((k, v), kept, strict=True):
+        subject.call("@set", handle, rows + 1)
     after = held(subject, cache)
-    if before is not None and after is not None and same(before[0], k) and not same(after[0], k):
-        return Hint(
-            "cache-aliases-input", "The cache's keys change when the array that was appended changes afterwards."
-        )
+    if before is None or after is None or not same(before[0], k) or not same(before[1], v):
+        return None
+    for name, old, now in zip(("keys", "values"), before, after, strict=True):
+        if same(now, old + 1):
+            seen = f"The cache's {name} change when the array that was appended changes afterwards."
+            return Hint("cache-aliases-input", seen)
     return None
 
 
@@ -195,23 +216,26 @@ def _dtype(subject: Asking) -> Hint | None:
     return None
 
 
-def _filled(subject: Asking, layers: tuple[int, ...], capacity: int) -> Handle | None:
+def _filled(subject: Asking, layers: tuple[int, ...], capacity: int, dtype: str = "float64") -> Handle | None:
     """A cache with so many tokens in each layer, which it gives back rightly."""
-    cache = new(subject, capacity, len(layers))
+    cache = new(subject, capacity, len(layers), dtype)
     if cache is None:
         return None
     for layer, n in enumerate(layers):
         (k,) = numbers((n, HEADS, WIDTH))
-        if not put(subject, cache, layer, k):
+        if not put(subject, cache, layer, k.astype(dtype)):
             return None
     for layer, n in enumerate(layers):
         both = held(subject, cache, layer)
-        if both is None or any(rows.shape != (n, HEADS, WIDTH) or rows.dtype != np.float64 for rows in both):
+        if both is None or any(rows.shape != (n, HEADS, WIDTH) or str(rows.dtype) != dtype for rows in both):
             return None
     return cache
 
 
 def _length(subject: Asking) -> Hint | None:
+    together = _together(subject)
+    if together is not None:
+        return together
     for layers in ((4, 1), (1, 4, 2)):
         cache = _filled(subject, layers, 8)
         got = length(subject, cache) if cache is not None else None
@@ -221,17 +245,37 @@ def _length(subject: Asking) -> Hint | None:
     return None
 
 
+def _together(subject: Asking) -> Hint | None:
+    """As many tokens for each layer are given back; four for one and one for the other are counted together."""
+    if _filled(subject, (2, 2), 8) is None:
+        return None
+    cache = new(subject, 8)
+    k, v = numbers((4, HEADS, WIDTH), (1, HEADS, WIDTH))
+    if cache is None or not put(subject, cache, 0, k):
+        return None
+    first = held(subject, cache, 0)
+    if first is None or not put(subject, cache, 1, v):
+        return None
+    second = held(subject, cache, 1)
+    if second is None or (len(first[0]), len(second[0])) == (4, 1) or same(second[0], k):
+        return None
+    seen = f"After 4 tokens keys(0) has {len(first[0])} rows, and after one for the second layer keys(1) has {len(second[0])}"
+    return Hint("cache-length-wrong", f"{seen}: layers are not counted each by itself.")
+
+
 def _bytes(subject: Asking) -> Hint | None:
-    cache = _filled(subject, (3, 3), 8)
-    if cache is None or length(subject, cache) != 3:
-        return None
-    got = subject.call("@attr", cache, "nbytes").value
-    right = 2 * 2 * 3 * HEADS * WIDTH * 8
-    if not isinstance(got, int | float) or isinstance(got, bool) or got == right:
-        return None
-    what = f"nbytes is {got:g} for 3 tokens in 2 layers of {HEADS} x {WIDTH} float64, where {right} is right"
-    whole = ": the capacity of 8 tokens is counted, not the 3 that are held" if got * 3 == right * 8 else ""
-    return Hint("cache-bytes-formula", f"{what}{whole}.")
+    for layers, dtype in (((3, 3), "float64"), ((4, 1), "float64"), ((1, 4), "float64"), ((3, 3), "float32")):
+        cache = _filled(subject, layers, 8, dtype)
+        tokens = min(layers)
+        if cache is None or length(subject, cache) != tokens:
+            continue
+        got = subject.call("@attr", cache, "nbytes").value
+        right = 2 * 2 * tokens * HEADS * WIDTH * np.dtype(dtype).itemsize
+        if isinstance(got, int | float) and not isinstance(got, bool) and got != right:
+            what = f"nbytes is {got:g} for {tokens} tokens in 2 layers of {HEADS} x {WIDTH} {dtype}, where {right} is right"
+            whole = f": the capacity of 8 tokens is counted, not the {tokens} held" if got * tokens == right * 8 else ""
+            return Hint("cache-bytes-formula", f"{what}{whole}.")
+    return None
 
 
 def _capacity(subject: Asking) -> Hint | None:
@@ -263,10 +307,25 @@ def _never_full(subject: Asking, cache: Handle, rows: Array) -> Hint | None:
     if both is not None and len(both[0]) == 4 and counted == 4:
         if same(both[0], rows[-4:]):
             return Hint("cache-truncated", "A cache for 4 tokens takes 9 and keeps the last 4: it drops the first.")
+        if same(both[0], rows[:4]):
+            return _silently(subject, rows)
+        if all(any(same(row, one) for one in rows) for row in both[0]):
+            return Hint("cache-truncated", "A full cache takes more, and writes it over what it holds.")
         return Hint(None, "A cache for 4 tokens takes a fifth without an error, and holds 4 afterwards.")
     if counted == 9 or (both is not None and len(both[0]) == 9):
         return Hint("cache-unbounded", "A cache for 4 tokens takes 9.")
     return Hint(None, "A cache for 4 tokens takes a fifth without an error.")
+
+
+def _silently(subject: Asking, rows: Array) -> Hint | None:
+    """A full cache keeps what it has and raises nothing: what it does with three tokens and room for two."""
+    cache = new(subject, 4, 1)
+    if cache is None or not put(subject, cache, 0, rows[:2]) or not put(subject, cache, 0, rows[2:5]):
+        return Hint(None, "A cache for 4 tokens takes a fifth without an error.")
+    counted = length(subject, cache)
+    if counted == 4:
+        return Hint("cache-unbounded", "An append of 3 tokens with room for 2 raises nothing, and stores 2 of them.")
+    return Hint("cache-truncated", "What does not fit is dropped, and no ValueError says so.")
 
 
 def _in_part(subject: Asking, rows: Array) -> Hint | None:

@@ -34,7 +34,9 @@ def hints(subject: Asking) -> Iterator[Hint]:
     attention = (signs_attention.FAMILIES[name] for name in ("softmax", "sdpa", "causal_mask"))
     if any(True for family in attention for _ in family(subject)):
         return
-    for look in (_stored, _silent, _second, _places, _linear, _weights, _chunk, heads, layers, _window, _unread, _step):
+    said = (_fresh, _stored, _given, _silent, _second, _places, _linear)
+    seen = (_weights, _chunk, heads, layers, _window, _unread, _overfull, _step)
+    for look in (*said, *seen):
         found = look(subject)
         if found is not None:
             yield found
@@ -42,6 +44,34 @@ def hints(subject: Asking) -> Iterator[Hint]:
 
 
 # -- what is stored ----------------------------------------------------------------------------------------------------
+
+
+def _fresh(subject: Asking) -> Hint | None:
+    """Two requests without a cache get one each."""
+    one, another = request(subject, decoder()), request(subject, decoder())
+    if one is None or another is None or one.prefill(PROMPT) is None or another.prefill(PROMPT) is None:
+        return None
+    if subject.call("@same", one.cache, another.cache).value is True:
+        return Hint("cache-shared-state", "Two calls of prefill without a cache give back one and the same cache.")
+    return None
+
+
+def _given(subject: Asking) -> Hint | None:
+    """An empty cache that is given, and one that holds tokens, are what comes back."""
+    asked = request(subject, decoder(), 20)
+    if asked is None:
+        return None
+    for tokens, what in ((PROMPT, "An empty cache"), ([TOKEN, 7], "A cache of 3 tokens")):
+        given = asked.cache
+        before = asked.length
+        if asked.prefill(tokens) is None:
+            return None
+        other = subject.call("@same", given, asked.cache).value is False
+        if other and subject.call("@len", given).value == before:
+            return Hint(
+                "cache-given-ignored", f"{what} that is given to prefill is as it was afterwards: another came back."
+            )
+    return None
 
 
 def _stored(subject: Asking) -> Hint | None:
@@ -96,6 +126,8 @@ def _silent(subject: Asking) -> Hint | None:
             if all(row is not None and same(row, right[t]) for row, t in zip(others, before, strict=True)):
                 seen = "decode_step gives the logits of the token before the one that it is given."
                 return Hint("decode-stale-logits", seen)
+        if len(rows) > 1 and same(rows[1:], right[text[:-1]]):
+            return Hint("decode-stale-logits", f"{name} gives each token the logits of the one before it.")
         return _added(name, fields, text, rows, table) or Hint(
             None, f"With W_O = 0, the logits of {name} are not embedding[token] @ embedding.T."
         )
@@ -136,6 +168,8 @@ def _added(name: str, fields: Fields, text: list[int], rows: Array, table: Array
         return Hint("decode-extra-step", f"{extra} yours are probabilities: they sum to 1.")
     if same(np.exp(rows).sum(axis=-1), np.ones(len(rows))):
         return Hint("decode-extra-step", f"{extra} yours are logarithms of probabilities.")
+    if same(rows, np.maximum(right, 0)):
+        return Hint("decode-extra-step", f"{extra} yours are 0 where that is below 0.")
     factor = float((rows * right).sum() / (right * right).sum())
     if same(rows, factor * right):
         return Hint("decode-extra-step", f"{extra} yours are {factor:.4g} times that.")
@@ -173,22 +207,22 @@ def _second(subject: Asking) -> Hint | None:
 
 
 def _linear(subject: Asking) -> Hint | None:
-    """A text of one token has one weight, 1: twice the embedding gives twice what attention adds."""
+    """With W_Q = 0 weights are what they are: an embedding n times as large gives n times what attention adds."""
     fields = decoder(1, W_Q=0.0)
     embedding = fields["embedding"]
-    for name in ("forward", "prefill"):
+    for name, text in (("forward", [TOKEN]), ("prefill", [TOKEN]), ("decode_step", [TOKEN])):
         added = []
-        for factor in (1, 2):
-            rows = _rows_of(subject, name, {**fields, "embedding": factor * embedding}, [TOKEN])
+        for factor in (1, 2, 3):
+            rows = _rows_of(subject, name, {**fields, "embedding": factor * embedding}, text)
             if rows is None:
-                return None
+                break
             added.append(_solved(factor * embedding, rows)[0] - factor * embedding[TOKEN])
-        if np.abs(added[0]).max() > 1e-6 and np.allclose(added[1], added[0], rtol=1e-3, atol=1e-4):
-            seen = f"In {name}, attention adds the same for an embedding twice as large: it is normalised before."
-            return Hint("decode-extra-step", seen)
-        if not np.allclose(added[1], 2 * added[0], rtol=1e-4, atol=1e-6):
-            seen = f"In {name}, twice the embedding of a single token does not give twice what attention adds to it."
-            return Hint(None, seen)
+        if len(added) < 3 or np.allclose(added[1], 2 * added[0], rtol=1e-4, atol=1e-6):
+            continue
+        if np.allclose(added[2] - added[1], added[1] - added[0], rtol=1e-2, atol=1e-3):
+            seen = f"In {name}, part of what attention adds stays the same for an embedding twice as large"
+            return Hint("decode-extra-step", f"{seen}: something is normalised before.")
+        return Hint(None, f"In {name}, twice the embedding does not give twice what attention adds.")
     return None
 
 
@@ -219,10 +253,9 @@ def _places(subject: Asking) -> Hint | None:
             return None  # the rows differ from the submission's own table in a way that names nothing
         decoded = asked.decode(TOKEN)
         chunk = asked.prefill(text[4:])
-        if n_layers == 1:
-            found = _next(fields, decoded, chunk, text, table)
-            if found is not None:
-                return found
+        found = _next(fields, decoded, chunk, text, table)
+        if found is not None:
+            return found
     return None
 
 
@@ -238,6 +271,8 @@ def _next(fields: Fields, decoded: Array | None, chunk: Array | None, text: list
         added = _where(fields, decoded[None], [TOKEN])[0]
         if same(added, 0 * added):
             return Hint("positions-ignored", "Prefill adds positions to its tokens, and a decode step adds none.")
+        if any(same(added, n * table[len(PROMPT)]) for n in (2, 3)):
+            return Hint("positions-misplaced", "A decode step adds positions more than once: before every layer.")
         at = _place(added, table)
         if at is not None and at != len(PROMPT):
             seen = f"After a prompt of {len(PROMPT)} tokens the next one gets the position of token {at + 1}."
@@ -274,7 +309,7 @@ def _weights(subject: Asking) -> Hint | None:
     first = asked.prefill(TEXT[:-1]) if asked is not None else None
     whole = forward(subject, fields, TEXT)
     for name, rows in (("prefill", first), ("forward", whole)):
-        found = _whom(name, rows)
+        found = _whom(subject, name, rows)
         if found is not None:
             return found
     if asked is None or first is None:
@@ -290,6 +325,10 @@ def _weights(subject: Asking) -> Hint | None:
     seen = f"In a decode step with W_Q = 0 the {n} tokens should weigh {1 / n:.3f} each, and weigh {told}"
     if same(elsewhere[8:][TEXT], even):
         return Hint("cache-keys-values-swapped", "With W_Q = 0 a decode step takes the mean of keys, not of values.")
+    own = np.zeros(len(row))
+    own[8 + TEXT[-1]] = 1 / n
+    if same(weights, np.append(even[:-1], 0.0)) and same(elsewhere, own):
+        return Hint("cache-keys-values-swapped", "With W_Q = 0 a decode step takes the new token's key for its value.")
     if elsewhere.any():
         return Hint(None, f"{seen}.")
     return _lopsided(subject, weights, seen, n)
@@ -325,7 +364,14 @@ def _read(row: Array, text: list[int]) -> tuple[Array, Array]:
     return weights[text], np.where(np.abs(elsewhere) < 1e-9, 0.0, elsewhere)
 
 
-def _whom(name: str, rows: Array | None) -> Hint | None:
+def _unmasked(subject: Asking) -> bool:
+    """Whether the first token of a prompt gets what it gets as the last one of the same tokens: nothing is hidden from it."""
+    fields = decoder(1)
+    rows = [_rows_of(subject, "prefill", fields, text) for text in ([TOKEN, *PROMPT], [*PROMPT, TOKEN])]
+    return rows[0] is not None and rows[1] is not None and same(rows[0][0], rows[1][-1])
+
+
+def _whom(subject: Asking, name: str, rows: Array | None) -> Hint | None:
     """What rows of a whole text see."""
     if rows is None:
         return None
@@ -341,8 +387,15 @@ def _whom(name: str, rows: Array | None) -> Hint | None:
     if same(table, even) and not elsewhere.any():
         return None
     if same(table, np.full((n, n), 1 / n)):
-        code = "cache-prefill-unmasked" if name == "prefill" else None
+        code = "cache-prefill-unmasked" if name == "prefill" and _unmasked(subject) else None
         return Hint(code, f"In {name}, every token sees all {n}, those after it too.")
+    if same(table, np.tri(n) / n):
+        return Hint(
+            "mask-after-softmax",
+            f"In {name}, weights are hidden after the softmax: those of a token sum to less than 1.",
+        )
+    if same(table, np.tri(n, n, 1) / np.minimum(np.arange(2, n + 2), n)[:, None]):
+        return Hint("causal-mask-lookahead", f"In {name}, a token sees the one after it.")
     if np.triu(table, 1).any():
         return Hint(None, f"In {name}, a token's logits change with the tokens after it.")
     if same(elsewhere[:, [8 + t for t in TEXT[:n]]], even):
@@ -373,7 +426,7 @@ def _chunk(subject: Asking) -> Hint | None:
         return Hint("cache-chunk-misaligned", seen)
     own = np.concatenate([np.zeros((3, 3)), np.tri(3) / steps], axis=1)
     if same(table, own) and kept:
-        return Hint("cache-chunk-misaligned", "The second chunk of a prompt sees itself alone, not the first.")
+        return Hint("cache-truncated", "The second chunk of a prompt sees itself alone, not the first.")
     if ahead and np.any(np.abs(ahead) > 1e-9):
         return Hint("cache-prefill-unmasked", "In the second chunk of a prompt, tokens see those after them.")
     return None
@@ -389,13 +442,15 @@ def _window(subject: Asking) -> Hint | None:
         row = step(subject, fields, text[:-1], text[-1])
         return None if row is None else bool(abs(row[0]) > 1e-9)
 
-    if sees(0) is not False or not sees(n - 2):
+    first, last = sees(0), sees(n - 2)
+    if first is None or last is None or first == last:
         return None
-    near, far = n - 2, 0  # seen, not seen
-    while near - far > 1:
-        middle = (near + far) // 2
-        near, far = (middle, far) if sees(middle) else (near, middle)
-    return Hint("cache-truncated", f"Of a text of {n} tokens, the newest sees the last {n - near} alone.")
+    low, high = 0, n - 2
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if sees(middle) == first else (low, middle)
+    which = f"first {high}" if first else f"last {n - high}"
+    return Hint("cache-truncated", f"Of a text of {n} tokens, the newest sees the {which} alone.")
 
 
 # -- whether it is the cache that is read ------------------------------------------------------------------------------
@@ -413,6 +468,22 @@ def _unread(subject: Asking) -> Hint | None:
     return Hint("cache-unused", seen)
 
 
+def _overfull(subject: Asking) -> Hint | None:
+    """Four tokens for two free places: they are refused, and every layer holds what it held."""
+    asked = request(subject, decoder(), 5)
+    if asked is None or asked.prefill(PROMPT) is None or asked.cache is None:
+        return None
+    given = asked.cache
+    if asked.prefill([TOKEN, 7, 2, 0]) is not None:
+        return None
+    lengths = [subject.method(given, "keys", layer).value for layer in (0, 1)]
+    held = [len(rows) for rows in lengths if isinstance(rows, np.ndarray)]
+    if held and max(held) > len(PROMPT):
+        seen = "A chunk of 4 tokens for 2 free places is refused, and layers hold"
+        return Hint("cache-unbounded", f"{seen} {' and '.join(map(str, held))} tokens afterwards, not 3.")
+    return None
+
+
 def _step(subject: Asking) -> Hint | None:
     """A decode step beside the last row of forward, where nothing above says why they differ."""
     for fields, what in ((decoder(1), "one layer"), (decoder(2), "two layers")):
@@ -421,10 +492,18 @@ def _step(subject: Asking) -> Hint | None:
             continue
         even = [{**layer, "W_Q": 0 * layer["W_Q"]} for layer in fields["layers"]]
         level = {**fields, "layers": even}
-        alike, right = step(subject, level), forward(subject, level, [*PROMPT, TOKEN])
         why = ""
-        if alike is not None and right is not None and same(alike, right[-1]):
+        if _agree(subject, level):
             why = " With W_Q = 0 they agree: look at the scores, their scale, and the keys."
+        one_matrix = [{**layer, "W_K": layer["W_V"]} for layer in fields["layers"]]
+        if why and _agree(subject, {**fields, "layers": one_matrix}):
+            seen = "A decode step gives the last row of forward where W_K = W_V, and not otherwise: it scores values."
+            return Hint("cache-keys-values-swapped", seen)
         seen = f"With {what}, the logits of a decode step differ from the last row of forward on the same tokens."
         return Hint(None, seen + why)
     return None
+
+
+def _agree(subject: Asking, fields: Fields) -> bool:
+    row, rows = step(subject, fields), forward(subject, fields, [*PROMPT, TOKEN])
+    return row is not None and rows is not None and same(row, rows[-1])

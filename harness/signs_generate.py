@@ -12,7 +12,7 @@ import numpy as np
 
 from harness.signs import Hint
 from harness.signs_probe import Fields, decoder, forward
-from harness.subject import Asking
+from harness.subject import Asking, LocalSubject
 from harness.values import Array
 
 PROMPTS = ([1, 5, 3], [7, 2, 2], [0, 6, 8])
@@ -52,11 +52,11 @@ def _silent(embedding: Array) -> Fields:
 def _how_many(subject: Asking) -> Hint | None:
     """Every id its own successor: how many come does not hang on which."""
     ids = _once(subject, decoder(), [1, 2, 3], 5)
-    fields = _silent(2 * np.eye(7))
+    fields = _silent(2 * np.eye(12))
     for use_cache in (True, False):
-        found = [_once(subject, fields, [token], 3, use_cache) for token in range(7)]
+        found = [_once(subject, fields, [token], 3, use_cache) for token in range(12)]
         counts = [len(got) for got in found if got is not None]
-        if len(counts) < 7:
+        if len(counts) < 12:
             return None
         short = [token for token, count in enumerate(counts) if count < max(counts)]
         if short and max(counts) == 3:
@@ -64,6 +64,10 @@ def _how_many(subject: Asking) -> Hint | None:
             return Hint("generate-not-greedy", f"Where id {which} comes, generate stops before 3 ids are there.")
     if ids is not None and len(ids) != 5:
         return Hint("generate-off-by-one", f"generate gives {len(ids)} ids where 5 are asked, after a prompt of 3.")
+    for use_cache in (True, False):
+        none = _once(subject, decoder(), [1, 2, 3], 0, use_cache)
+        if none:
+            return Hint("generate-off-by-one", f"generate gives {len(none)} ids where 0 are asked.")
     return None
 
 
@@ -81,17 +85,17 @@ def _choices(subject: Asking) -> Hint | None:
     """Ids beside forward's largest logits, over a decoder whose logits are close to each other."""
     close = decoder(2)
     close = {**close, "embedding": close["embedding"] / 20}
+    shared = _calls(subject, decoder(2))
+    if shared is not None:
+        return shared
     for use_cache in (True, False):
         right = [_greedy(subject, close, prompt) for prompt in PROMPTS]
         found = [_once(subject, close, prompt, NEW, use_cache) for prompt in PROMPTS]
         if any(ids is None for ids in (*right, *found)):
             return None
         if found == right:
-            shared = _calls(subject, close, use_cache)
-            if shared is not None:
-                return shared
             continue
-        return _other(subject, close, found, use_cache)
+        return _other(subject, close, found, right, use_cache)
     return None
 
 
@@ -111,7 +115,9 @@ def _greedy(
     return ids
 
 
-def _other(subject: Asking, close: Fields, found: list[list[int] | None], use_cache: bool) -> Hint:
+def _other(
+    subject: Asking, close: Fields, found: list[list[int] | None], right: list[list[int] | None], use_cache: bool
+) -> Hint:
     """What ids follow that are not the greedy ones."""
     how = f"With use_cache={use_cache}, generate's"
     twice = [_greedy(subject, close, [*prompt, prompt[-1]]) for prompt in PROMPTS]
@@ -121,6 +127,8 @@ def _other(subject: Asking, close: Fields, found: list[list[int] | None], use_ca
         stale = [_greedy(subject, close, prompt, lambda rows, row=row: int(rows[row].argmax())) for prompt in PROMPTS]  # type: ignore[misc]
         if found == stale:
             return Hint("decode-stale-logits", f"{how} first id is that of the prompt's {which} row of logits.")
+    if all(ids == [best and best[0]] * NEW for ids, best in zip(found, right, strict=True)):
+        return Hint("decode-stale-logits", f"{how} ids are all that of the prompt's last row of logits.")
     least = [_greedy(subject, close, prompt, lambda rows: int(rows[-1].argmin())) for prompt in PROMPTS]
     if [ids and ids[0] for ids in found] == [ids and ids[0] for ids in least]:
         return Hint("generate-not-greedy", f"{how} first id is that of the smallest logit.")
@@ -148,14 +156,20 @@ def _clear(subject: Asking, fields: Fields, prompt: list[int]) -> bool:
     return bool((best - second).min() > CLEARLY)
 
 
-def _calls(subject: Asking, fields: Fields, use_cache: bool) -> Hint | None:
-    """The same prompt before and after another one, over one decoder; over decoders of their own all is right."""
-    made = subject.keep("@model", fields)
-    if not made.ok:
+def _calls(subject: Asking, fields: Fields) -> Hint | None:
+    """In a process that has asked nothing yet: a first call is right, and what comes after it is not."""
+    if not isinstance(subject, LocalSubject):
         return None
-    ids = [generate(subject, made.value, prompt, NEW, use_cache) for prompt in (*PROMPTS, PROMPTS[0])]
-    right = [_greedy(subject, fields, prompt) for prompt in (*PROMPTS, PROMPTS[0])]
-    if ids == right or ids[0] != right[0]:
+    right = [_greedy(subject, fields, prompt) for prompt in PROMPTS]
+    with subject.lend({}) as fresh:
+        made = fresh.keep("@model", fields)
+        if not made.ok:
+            return None
+        ids = [generate(fresh, made.value, prompt, NEW) for prompt in PROMPTS]
+    if ids == right or ids[0] != right[0] or None in right:
         return None
-    seen = "A call of generate gives other ids when another prompt has been asked before, over the same model"
-    return Hint("cache-shared-state", f"{seen}: something of that call is kept.")
+    plain = [_once(subject, fields, prompt, NEW, False) for prompt in PROMPTS]
+    if plain != right:
+        return None  # what is chosen is odd without a cache too
+    seen = "A first call of generate gives the right ids, and one after it, with another prompt, does not"
+    return Hint("cache-shared-state", f"{seen}: something of the first is kept.")

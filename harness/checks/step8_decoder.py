@@ -14,7 +14,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from harness.check import Fail, check
-from harness.checks.step8_cache import DECODE, FORWARD, KV_CACHE, PREFILL, length, new_cache
+from harness.checks.step8_cache import DECODE, FORWARD, KV_CACHE, PREFILL, held, length, must_refuse, new_cache
 from harness.expect import Asked, ask
 from harness.subject import Call, Outcome, Subject
 from harness.values import Array, Handle, Opaque
@@ -247,3 +247,30 @@ def prefill_goes_on_from_a_cache(subject: Subject, case: tuple[Sizes, tuple[int,
                 f"after chunks of {', '.join(map(str, chunks))} tokens a decode step does not give forward's last row"
             )
             raise Fail(seen, "the same logits", call=f"decode_step(model, {tokens[n]}, cache)", got=got)
+
+
+@check(
+    "step8.prefill.refuses-a-long-chunk",
+    cases=sizes(layers=(1, 2), tokens=(6, 8)),
+    examples=4,
+    needs="kv",
+    public=True,
+    functions=(KV_CACHE, PREFILL),
+    families=("cache",),
+    about=("cache-unbounded", "cache-capacity-off-by-one", "cache-truncated"),
+    stands_on=("step8.cache.refuses-more", "step8.prefill.logits"),
+)
+def prefill_refuses_a_long_chunk(subject: Subject, case: Sizes) -> None:
+    """A chunk that does not fit raises ValueError, and leaves every layer as it was."""
+    fields, tokens = random_decoder(case)
+    model = keep_model(subject, fields)
+    cache = cache_for(subject, fields, len(tokens) - 1)
+    prefill(subject, model, tokens[:3], cache, (3, VOCABULARY), case.dtype)
+    before = [held(subject, cache, layer) for layer in range(case.n_layers)]
+    asked = ask(subject, PREFILL, model, tokens[3:], cache=cache, shown="prefill(model, chunk, cache=cache)")
+    must_refuse(asked, f"a chunk of {len(tokens) - 3} tokens for {len(tokens) - 4} free places")
+    for layer, (keys, values) in enumerate(before):
+        after = held(subject, cache, layer)
+        if not (np.array_equal(after[0], keys) and np.array_equal(after[1], values)):
+            seen = f"layer {layer} held {len(keys)} tokens before the refused chunk, and {len(after[0])} after it"
+            raise asked.fail(seen, "nothing changed")
