@@ -160,6 +160,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     steps_asked_for(config)  # so that a step that is not there ends the run before it begins
+    # pytest rewrites the assertions of every package with a plug-in: Hypothesis' and ours fail in no test, and load slower so
+    getattr(config.pluginmanager.rewrite_hook, "_must_rewrite", set()).difference_update({"harness", "hypothesis"})
     config.stash[_LABS] = {}
     config.stash[_LISTENER] = _Listener()
     config.pluginmanager.register(config.stash[_LISTENER], "lab-listener")

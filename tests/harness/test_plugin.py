@@ -217,3 +217,27 @@ def test_the_students_side_never_loads_the_reference(folder: Path) -> None:
     shutil.copy(BASE / "attention.py", folder)
     code, output = run_pytest(folder, "-k", "step2 or loaded")
     assert code == 0, output
+
+
+def test_a_run_loads_what_it_asks_for_and_no_more(folder: Path) -> None:
+    """A run of step 2 that fails nothing loads no other step's checks and no hints; garbage is collected in its tests."""
+    shutil.copy(BASE / "attention.py", folder)
+    (folder / "tests" / "test_step2.py").write_text(
+        "import gc\nimport sys\n\nfrom harness.plugin import checks_of_step\n\ntest_step2 = checks_of_step(2)\n\n\n"
+        "def teardown_module():\n"
+        "    print(sorted(name for name in sys.modules if name.startswith('harness.')), gc.isenabled())\n"
+    )
+    code, output = run_pytest(folder, "--step", "2", "-s")
+    assert code == 0, output
+    assert "'harness.checks.step2_chapter'" in output
+    assert "'harness.checks.step1_attention'" not in output
+    assert "'harness.hints'" not in output
+    assert "] True\n" in output
+
+
+def test_a_students_own_assertion_is_taken_apart(folder: Path) -> None:
+    """A test of the student's own fails as in any pytest: with the values that were compared."""
+    (folder / "tests" / "test_own.py").write_text("def test_own():\n    two = 2\n    assert two == 3\n")
+    code, output = run_pytest(folder, "tests/test_own.py")
+    assert code == 1
+    assert "assert 2 == 3" in output
