@@ -75,17 +75,17 @@ def _ties(subject: Asking) -> Hint | None:
     """Ids i and i + 4 have one embedding: after either, both are equally good."""
     fields = _silent(np.concatenate([4 * np.eye(4), 4 * np.eye(4)]))
     for use_cache in (True, False):
-        found = [_once(subject, fields, [token], 2, use_cache) for token in range(4)]
-        if all(got == [token + 4] * 2 for token, got in enumerate(found)):
+        found = [_once(subject, fields, [token], 6, use_cache) for token in range(4)]
+        if all(got == [token + 4] * 6 for token, got in enumerate(found)):
             return Hint("generate-not-greedy", "Of two ids with equal logits, the higher one is taken.")
     return None
 
 
 def _choices(subject: Asking) -> Hint | None:
     """Ids beside forward's largest logits, over a decoder whose logits are close to each other."""
-    close = decoder(2)
+    close = decoder(2, W_O=8.0)
     close = {**close, "embedding": close["embedding"] / 20}
-    shared = _calls(subject, decoder(2))
+    shared = _calls(subject)
     if shared is not None:
         return shared
     for use_cache in (True, False):
@@ -100,11 +100,11 @@ def _choices(subject: Asking) -> Hint | None:
 
 
 def _greedy(
-    subject: Asking, fields: Fields, prompt: list[int], first: Callable[[Array], int] | None = None
+    subject: Asking, fields: Fields, prompt: list[int], first: Callable[[Array], int] | None = None, n: int = NEW
 ) -> list[int] | None:
     """Ids by the submission's own forward; `first` chooses the first one from all rows of the prompt."""
     ids: list[int] = []
-    for i in range(NEW):
+    for i in range(n):
         rows = forward(subject, fields, prompt + ids)
         if rows is None:
             return None
@@ -123,6 +123,8 @@ def _other(
     twice = [_greedy(subject, close, [*prompt, prompt[-1]]) for prompt in PROMPTS]
     if found == twice:
         return Hint("generate-off-by-one", f"{how} ids are those of a prompt whose last token comes twice.")
+    if found == [ids and ids[1:] for ids in (_greedy(subject, close, prompt, n=NEW + 1) for prompt in PROMPTS)]:
+        return Hint("generate-off-by-one", f"{how} ids begin with the second new one.")
     for row, which in ((0, "first"), (-2, "last but one")):
         stale = [_greedy(subject, close, prompt, lambda rows, row=row: int(rows[row].argmax())) for prompt in PROMPTS]  # type: ignore[misc]
         if found == stale:
@@ -156,20 +158,23 @@ def _clear(subject: Asking, fields: Fields, prompt: list[int]) -> bool:
     return bool((best - second).min() > CLEARLY)
 
 
-def _calls(subject: Asking, fields: Fields) -> Hint | None:
-    """In a process that has asked nothing yet: a first call is right, and what comes after it is not."""
-    if not isinstance(subject, LocalSubject):
+def _calls(subject: Asking) -> Hint | None:
+    """Calls of which each is right where nothing was asked before, and not after one another; none leaves room for chance."""
+    fields = decoder(2, W_O=16.0)
+    fields = {**fields, "embedding": 6 * fields["embedding"]}
+    if not isinstance(subject, LocalSubject) or not all(_clear(subject, fields, prompt) for prompt in PROMPTS):
         return None
     right = [_greedy(subject, fields, prompt) for prompt in PROMPTS]
+    if None in right or _in_turn(subject, fields, PROMPTS) == right:
+        return None
+    if any(_in_turn(subject, fields, (prompt,)) != [ids] for prompt, ids in zip(PROMPTS, right, strict=True)):
+        return None
+    seen = "A first call of generate gives the right ids, whatever the prompt, and one that comes after it does not"
+    return Hint("cache-shared-state", f"{seen}: something of the first is kept.")
+
+
+def _in_turn(subject: LocalSubject, fields: Fields, prompts: tuple[list[int], ...]) -> list[list[int] | None]:
+    """The ids for these prompts, one after the other, from modules that are loaded afresh."""
     with subject.lend({}) as fresh:
         made = fresh.keep("@model", fields)
-        if not made.ok:
-            return None
-        ids = [generate(fresh, made.value, prompt, NEW) for prompt in PROMPTS]
-    if ids == right or ids[0] != right[0] or None in right:
-        return None
-    plain = [_once(subject, fields, prompt, NEW, False) for prompt in PROMPTS]
-    if plain != right:
-        return None  # what is chosen is odd without a cache too
-    seen = "A first call of generate gives the right ids, and one after it, with another prompt, does not"
-    return Hint("cache-shared-state", f"{seen}: something of the first is kept.")
+        return [generate(fresh, made.value, prompt, NEW) for prompt in prompts] if made.ok else []
