@@ -58,7 +58,7 @@ def mean_logits(fields: dict[str, Any], tokens: list[int], positions: Array | fl
 
 @check(
     "step8.forward.mean-of-values",
-    cases=sizes(tokens=(1, 6)),
+    cases=sizes(positions=("none",), tokens=(1, 6)),
     examples=8,
     needs="kv",
     public=True,
@@ -70,16 +70,17 @@ def mean_logits(fields: dict[str, Any], tokens: list[int], positions: Array | fl
 def forward_mean_of_values(subject: Subject, case: Sizes) -> None:
     """With W_Q = 0 a token takes the mean of the values up to its own, and forward's logits follow from that alone."""
     fields, tokens = attending_evenly(case)
-    positions: Array | float = 0.0
-    if case.positions == "sinusoidal":
-        shape = (len(tokens), fields["embedding"].shape[1])
-        positions = ask(subject, POSITIONS, *shape).array(shape)
-    got = forward(subject, keep_model(subject, fields), tokens, VOCABULARY, case.dtype)
-    right = mean_logits(fields, tokens, positions)
-    if apart(got, right, case.dtype):
-        row = int(np.abs(got - right).max(axis=1).argmax())
-        seen = f"with W_Q = 0, the logits of token {row + 1} of {len(tokens)} are not those of a mean of values"
-        raise Fail(seen, "x + mean of the values up to x, times W_O, a layer", call="forward", got=got)
+    shape = (len(tokens), fields["embedding"].shape[1])
+    table = ask(subject, POSITIONS, *shape).array(shape)
+    for which, positions in (("none", 0 * table), ("sinusoidal", table)):
+        model = keep_model(subject, {**fields, "positions": which})
+        got = forward(subject, model, tokens, VOCABULARY, case.dtype)
+        right = mean_logits(fields, tokens, positions)
+        if apart(got, right, case.dtype):
+            row = int(np.abs(got - right).max(axis=1).argmax())
+            where = f'with W_Q = 0 and positions="{which}", the logits of token {row + 1} of {len(tokens)}'
+            seen = f"{where} are not those of a mean of values"
+            raise Fail(seen, "x + mean of the values up to x, times W_O, a layer", call="forward", got=got)
 
 
 @check(

@@ -1,0 +1,168 @@
+"""Hints on kv_cache.py: the fault of every bundled submission is named at its first failing public check, a right one gets none."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from harness.check import CheckResult
+from harness.hints import Hints
+from harness.local import Held, public_checks, run_check
+from harness.signs import Hint
+from reference.variants.cache import SPACE
+from reference.variants.space import Variant, codes
+
+ROOT = Path(__file__).parents[2]
+BASE = ROOT / "examples" / "base"
+CASES = [path for kind in ("cache", "growth") for path in sorted((ROOT / "tests" / "submissions" / kind).iterdir())]
+CORRECT = [path for path in CASES if path.name.startswith("correct")]
+# Where the cost without the cache is inflated no output says so: that is for the judge's own clock.
+UNSEEN = "speedup-faked"
+FAULTS = [
+    path for path in CASES if path not in CORRECT and not path.name.startswith(UNSEEN) and "clock" not in path.name
+]
+
+
+def laid_over_the_base(kv_cache: Path, folder: Path) -> Held:
+    shutil.copytree(BASE, folder, dirs_exist_ok=True, ignore=shutil.ignore_patterns("report"))
+    shutil.copy(kv_cache, folder / "kv_cache.py")
+    return Held(folder)
+
+
+def hints_on(subject: Held) -> list[Hint]:
+    with subject.held():
+        return Hints(subject).of("cache")
+
+
+def first_failure(subject: Held) -> tuple[CheckResult, Hint | None] | None:
+    """The first public check of step 8 that fails, and its hint."""
+    done: dict[str, CheckResult] = {}
+    for check in public_checks({8}):
+        result = run_check(check, subject, done)
+        assert result.status != "not-run", result.reason
+        if result.status == "failed":
+            with subject.held():
+                return result, Hints(subject).on(result)
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", FAULTS, ids=lambda path: path.name)
+def test_the_first_failing_check_names_the_fault(case: Path, tmp_path: Path) -> None:
+    """Some public check fails, and the hint on the first that does is one of the fault's codes."""
+    found = first_failure(laid_over_the_base(case / "kv_cache.py", tmp_path))
+    assert found is not None
+    result, hint = found
+    assert hint is not None, result.check.id
+    assert hint.code in case.name.partition("--")[0].split("+"), (result.check.id, hint)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", CORRECT, ids=lambda path: path.name)
+def test_a_right_cache_of_any_style_fails_nothing_and_gets_no_hint(case: Path, tmp_path: Path) -> None:
+    """Two paths and one, blocks and lists of chunks, NumPy and torch, slow and fast."""
+    subject = laid_over_the_base(case / "kv_cache.py", tmp_path)
+    assert first_failure(subject) is None
+    assert hints_on(subject) == []
+
+
+# -- the reference's wrong caches --------------------------------------------------------------------------------------
+
+# What a hint says nothing of, or says in words without a name: scores and weights of an attention of the cache's own, tables
+# of positions of its own, and dtypes that a check of its own names.
+UNNAMED = ("scale", "softmax", "table", "dtype", "mask", "layer read", "extra")
+SINGLES = [
+    Variant({d.name: o.at(o.examples[0]) if o.examples else o})
+    for d in SPACE
+    for o in d.options
+    if o.name not in ("right", "no")
+]
+
+
+def of_variant(variant: Variant, folder: Path) -> Held:
+    subject = laid_over_the_base(Path(__file__).with_name("kv_cache_of_a_variant.py"), folder)
+    with subject.held():
+        import kv_cache  # type: ignore[import-not-found]  # the submission's
+
+        kv_cache.VARIANT = variant
+    return subject
+
+
+def label(variant: Variant) -> str:
+    return ", ".join(f"{name}: {option.name}" for name, option in variant.items())
+
+
+@pytest.mark.slow
+def test_no_wrong_option_is_taken_for_another(tmp_path: Path) -> None:
+    """Each option of the reference's wrong caches: what is named is its code; and all but a few kinds are named."""
+    accused, missed = {}, []
+    for variant in SINGLES:
+        named = {hint.code for hint in hints_on(of_variant(variant, tmp_path)) if hint.code is not None}
+        if not named <= codes(variant):
+            accused[label(variant)] = named
+        if codes(variant) and not named and not any(kind in label(variant).partition(":")[0] for kind in UNNAMED):
+            missed.append(label(variant))
+    assert accused == {}
+    assert missed == ["overfull chunk: stored in part", *(m for m in missed if m.startswith("generate's cache"))]
+
+
+# -- one line changed --------------------------------------------------------------------------------------------------
+
+FULL = "        if end > self.capacity:"
+APPEND = "        self.k[layer][begin:end] = k"
+MERGED = "        x = x + mixed.swapaxes(0, 1).reshape(n, -1) @ layer.W_O"
+GROUPS = ".repeat(shared_by, axis=0)"
+LINES: list[tuple[str, str, str, str]] = [
+    ("all but the first row", "cache-truncated", "[: self.stored[layer]]", "[: self.stored[layer]][-64:]"),
+    ("a cap on one layer", "cache-length-wrong", "return min(self.stored)", "return self.stored[-1]"),
+    ("the largest layer", "cache-length-wrong", "return min(self.stored)", "return max(self.stored)"),
+    ("unused room", "cache-bytes-formula", "return one_token * len(self)", "return one_token * self.capacity"),
+    ("one more", "cache-capacity-off-by-one", FULL, "        if end > self.capacity + 1:"),
+    ("the whole store", "cache-padding-attended", "[: self.stored[layer]]", ""),
+    ("over the last", "cache-overwritten", "begin = self.stored[layer]", "begin = max(self.stored[layer] - 1, 0)"),
+    ("a new cache", "cache-given-ignored", "    if cache is None:", "    if not cache:"),
+    ("chunks from 0", "cache-chunk-misaligned", "[before:].astype", "[before if n == 1 else 0 :][:n].astype"),
+    ("one early", "cache-position-reset", "[before:].astype", "[max(before - (n == 1), 0) :][:n].astype"),
+    ("a mask from the top left", "cache-chunk-misaligned", "causal_mask(n, before + n)", "np.tri(n, before + n, dtype=bool)"),
+    ("heads in turn", "cache-head-order", GROUPS, "[np.arange(model.n_heads) % model.n_kv_heads]"),
+    ("no transpose back", "cache-head-order", MERGED, MERGED.replace(".swapaxes(0, 1)", "")),
+    ("no residual", "decode-residual-missing", MERGED, MERGED.replace("x + ", "")),
+    ("a norm at the end", "decode-extra-step", "    return x @ model.embedding.T", "    return (x - x.mean(-1, keepdims=True)) / "
+     "x.std(-1, keepdims=True) @ model.embedding.T"),
+    ("a larger embedding", "decode-extra-step", "embedding[np.asarray(tokens)]", "embedding[np.asarray(tokens)] * 4"),
+    ("positions always", "positions-misplaced", 'model.positions == "sinusoidal"', "model.positions"),
+    ("the row before", "decode-stale-logits", "    new = [int(logits[-1]", "    new = [int(logits[-2]"),
+    ("a sample", "generate-not-greedy", "new.append(int(last.argmax()))", "new.append(int(np.random.default_rng().choice("
+     "len(last), p=np.exp(last - last.max()) / np.exp(last - last.max()).sum())))"),
+]  # fmt: skip
+
+
+def changed(old: str, new: str, folder: Path) -> Held:
+    text = (BASE / "kv_cache.py").read_text()
+    assert old in text
+    file = folder / "changed.py"
+    file.write_text(text.replace(old, new))
+    return laid_over_the_base(file, folder / "lab")
+
+
+@pytest.mark.parametrize(("code", "old", "new"), [line[1:] for line in LINES], ids=[line[0] for line in LINES])
+def test_one_wrong_line_is_named(code: str, old: str, new: str, tmp_path: Path) -> None:
+    """The bundled correct cache with one mistake: its name, and no other."""
+    assert {hint.code for hint in hints_on(changed(old, new, tmp_path))} == {code}
+
+
+ODD = [
+    ("arrays of objects' own", "[: self.stored[layer]]", "[: self.stored[layer]].copy()"),
+    ("keys that are a view backwards", "heads(x @ layer.W_K, model.n_kv_heads)", "heads(x @ layer.W_K, model.n_kv_heads)[:, ::-1][:, ::-1]"),
+    ("a room for one token more", "empty_cache(model, len(tokens))", "empty_cache(model, len(tokens) + 1)"),
+    ("einsum", "x @ layer.W_V", "np.einsum('nd,de->ne', x, layer.W_V)"),
+    ("a length that is NumPy's", "return min(self.stored)", "return int(np.min(self.stored))"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new"), [line[1:] for line in ODD], ids=[line[0] for line in ODD])
+def test_an_unusual_right_line_gets_no_hint(old: str, new: str, tmp_path: Path) -> None:
+    """Other words for the same thing."""
+    assert hints_on(changed(old, new, tmp_path)) == []
