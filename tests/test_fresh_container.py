@@ -29,7 +29,7 @@ OWN_SUITE = "scripts/test"  # which runs this test
 # After each page's commands, what shows that they did what the page says.
 AFTER = {
     "staff.md": "ls autograder.zip report.html results.json junit.xml secret.txt",
-    "ta.md": "ls results/ann/earlier-1/report.json && grep -xE 'ann,Ann Example,[0-9.]+' scores.csv",
+    "ta.md": "ls results/ann/earlier-1/report.json && grep -E '^ann,Ann Example,[0-9.]+' scores.csv",
     "adding-a-fault.md": "grep -F '| `softmax-base-three` | **Powers of 3.**' docs/codes.md",
 }
 
