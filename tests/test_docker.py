@@ -21,17 +21,32 @@ def engine() -> bool:
     return bool(shutil.which("docker")) and subprocess.run(["docker", "info"], capture_output=True).returncode == 0
 
 
-def built(target: str, *more: str) -> str:
-    """An image of a target of the Dockerfile, by its name."""
+def build(target: str, *more: str, name: str = "", context: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """A build of a target of the Dockerfile, as attnlab-test-TARGET or under another name."""
     if not engine():
         pytest.skip("no Docker engine answers: start one, or set DOCKER_HOST")
     extra = shlex.split(os.environ.get("DOCKER_BUILD_ARGS", ""))
     network = ["--network=host"] if extra else []
-    name = f"attnlab-test-{target}"
-    command = ["docker", "build", *network, *extra, *more, "--target", target, "-t", name, "."]
-    build = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    assert build.returncode == 0, build.stderr[-2000:]
-    return name
+    command = [
+        "docker",
+        "build",
+        *network,
+        *extra,
+        *more,
+        "--target",
+        target,
+        "-t",
+        name or f"attnlab-test-{target}",
+        ".",
+    ]
+    return subprocess.run(command, cwd=context, capture_output=True, text=True)
+
+
+def built(target: str, *more: str) -> str:
+    """An image of a target of the Dockerfile, by its name."""
+    done = build(target, *more)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return f"attnlab-test-{target}"
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +130,25 @@ def test_gradescopes_image_is_rehearsed_as_the_platform_runs_it(tmp_path):
     done = CliRunner().invoke(rehearse_command, [built("gradescope"), str(tmp_path), "--time-limit", "240", "--host"])
     assert (done.exit_code, done.output.count("✓")) == (0, 3), done.output
     assert "100 of 100, host 100 " in done.output and re.search(r"✓ fault +([\d.]+) of 100, host \1 ", done.output)
+
+
+def test_gradescopes_image_takes_a_courses_own_tests_and_says_where_one_is_missing(tmp_path):
+    """A rubric's own tests go in beside it; without them the build ends, and names the line."""
+    for name in ("harness", "reference", "grader", "rubrics", "student_template"):
+        shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    for name in ("Dockerfile", ".dockerignore", "constraints.txt", "pyproject.toml", "README.md"):
+        shutil.copy(ROOT / name, tmp_path)
+    rubric = (ROOT / "rubrics" / "lab.yaml").read_text() + "\ntests: [test_ours.py]\n"
+    (tmp_path / "ours.yaml").write_text(rubric)
+    (tmp_path / "test_ours.py").write_text("import unittest\n\n\nclass Ours(unittest.TestCase):\n    pass\n")
+    without = build("gradescope", "--build-arg", "RUBRIC=ours.yaml", context=tmp_path)
+    assert without.returncode != 0
+    assert "test_ours.py cannot be read" in without.stdout + without.stderr
+    own = ("--build-arg", "RUBRIC=ours.yaml", "--build-arg", "OWN_TESTS=test_ours.py")
+    done = build("gradescope", *own, name="attnlab-test-own-tests", context=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    shown = run("attnlab-test-own-tests", "sh", "-c", "cd source && ls *.yaml test_*")
+    assert shown.stdout.split() == ["rubric.yaml", "test_ours.py"]
 
 
 def test_a_python_is_brought_along_where_an_image_has_none(image):
