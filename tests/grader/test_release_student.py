@@ -207,20 +207,38 @@ def test_the_commands_for_windows_are_the_same_three() -> None:
     assert windows == [here[0].replace("python3", "py"), *here[1:]]
 
 
+def interpreter(version: str) -> str:
+    """A Python of that version on this machine, or a skip."""
+    if sys.version_info[:2] == tuple(map(int, version.split("."))):
+        return str(Path(sys.base_prefix) / "bin" / "python3")
+    folders = [*os.environ["PATH"].split(os.pathsep), *map(str, Path.home().glob(f".pyenv/versions/{version}*/bin"))]
+    for folder in folders:
+        named = Path(folder) / f"python{version}"
+        ask = [str(named), "-c", "import ensurepip, venv"]
+        if named.is_file() and subprocess.run(ask, capture_output=True).returncode == 0:
+            return str(named)
+    pytest.skip(f"this machine has no Python {version}")
+
+
 @pytest.mark.slow
-def test_three_commands_lead_from_unzip_to_the_first_red_test(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14"])
+def test_three_commands_lead_from_unzip_to_the_first_red_test(tmp_path: Path, version: str) -> None:
     """The README's three commands, copied from the zip, end with a red test that says what to write; what was installed holds no reference."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "python3").write_text(f'#!/bin/sh\nexec {interpreter(version)} "$@"\n')
+    (tmp_path / "bin" / "python3").chmod(0o755)
     write_student(tmp_path / "lab.zip")
     zipfile.ZipFile(tmp_path / "lab.zip").extractall(tmp_path)
     lab = tmp_path / TOP
     clean = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV", "PYTHONDONTWRITEBYTECODE")}
-    clean["PATH"] = f"{Path(sys.base_prefix) / 'bin'}{os.pathsep}{clean['PATH']}"
+    clean["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{clean['PATH']}"
     for command in blocks((lab / "README.md").read_text(), "sh")[0]:
         done = subprocess.run(command, shell=True, cwd=lab, env=clean, capture_output=True, text=True)
         if "pip install" in command and done.returncode and "No matching distribution" in done.stderr:
             pytest.skip("no package index can be reached from here")
         assert "pytest" in command or done.returncode == 0, done.stderr
     assert done.returncode == 1
+    assert f"Python {version}." in done.stdout
     assert "Write softmax: subtract the maximum along axis" in done.stdout
     above = [lab / ".venv" / "bin" / "python", "-m", "pytest", "--step", "2"]  # a terminal in the folder above
     done = subprocess.run(above, cwd=tmp_path, env=clean, capture_output=True, text=True)
