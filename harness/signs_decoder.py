@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from harness import signs_cache, signs_decode, signs_generate
+from harness import signs_attention, signs_cache, signs_decode, signs_generate
 from harness.signs import Hint
 from harness.subject import Asking
 
@@ -26,6 +26,8 @@ def _cache(subject: Asking) -> Iterator[Hint]:
     yield from _kv_cache_bytes(subject) if not any(hint.code == "cache-bytes-formula" for hint in accounts) else ()
     if any(hint.code not in BESIDE for hint in accounts):
         return
+    if any(True for name in ("softmax", "sdpa", "causal_mask") for _ in signs_attention.FAMILIES[name](subject)):
+        return  # what stands on attention says nothing where that is odd
     decoding = list(signs_decode.hints(subject))
     yield from decoding or signs_generate.hints(subject)
 

@@ -144,7 +144,7 @@ def _other(
         )
         return Hint("generate-not-greedy", f"{seen}: they are drawn.")
     if sure and not greedy and any(ids != found for ids in again):
-        return Hint("cache-shared-state", f"{how} ids for the same prompt differ from call to call.")
+        return Hint(None, f"{how} ids for the same prompt differ from call to call.")
     return Hint(None, f"{how} ids are not those of forward's largest logits.")
 
 

@@ -166,3 +166,16 @@ ODD = [
 def test_an_unusual_right_line_gets_no_hint(old: str, new: str, tmp_path: Path) -> None:
     """Other words for the same thing."""
     assert hints_on(changed(old, new, tmp_path)) == []
+
+
+def test_a_cache_over_a_wrong_attention_is_not_accused(tmp_path: Path) -> None:
+    """Where attention.py ignores its mask, or adds noise, nothing is said of the decoder that stands on it."""
+    masked = "        scores = np.where(mask, scores, -np.inf)"
+    scores = "    scores = Q @ K.swapaxes(-1, -2) * scale  # (..., n, m)"
+    text = (BASE / "attention.py").read_text()
+    noise = "    scores = Q @ K.swapaxes(-1, -2) * scale + 0.01 * np.random.standard_normal(K.shape[-2])"
+    for old, new in ((masked, "        pass"), (masked, "        scores = scores + mask"), (scores, noise)):
+        assert old in text
+        subject = laid_over_the_base(BASE / "kv_cache.py", tmp_path)
+        (tmp_path / "attention.py").write_text(text.replace(old, new))
+        assert hints_on(subject) == []
