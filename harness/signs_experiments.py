@@ -349,8 +349,8 @@ def _score_bytes(subject: Asking) -> Iterator[Hint]:
         seen = f"score_bytes(10, itemsize=2, heads=3) is {got:g}, and 3 · 10 · 10 · 2 is 600"
         yield Hint("memory-formula", f"{seen}: {left_out[int(got)]} is left out.")
     for factor, unit in {8.0: "bits", 2.0**-10: "KiB", 2.0**-20: "MiB", 1e-3: "kB", 1e-6: "MB"}.items():
-        many = _float(subject.call("experiments.score_bytes", 2**20, itemsize=2, heads=3).value)
-        if many is not None and same(many, factor * 6 * 2.0**40):
+        many = _float(subject.call("experiments.score_bytes", 3 * 2**20, itemsize=2, heads=3).value)
+        if many is not None and same(many, factor * 6 * 9 * 2.0**40):
             yield Hint("wrong-unit", f"The number comes out in {unit}.")
             return
 
