@@ -2,7 +2,8 @@
 
 python benchmarks/student.py                  the tests of steps 1 and 2 on examples/base, by pytest, three times
 python benchmarks/student.py FOLDER BASE      each case in FOLDER (files to be laid over BASE, with a case.toml that has `codes`):
-                                              seconds of `pytest -x`, and what its first failure names
+                                              seconds of `pytest -x`, and the hint of its first failure (`unrecognised` where it
+                                              names nothing, and says what is odd)
 """
 
 from __future__ import annotations
@@ -65,17 +66,17 @@ def cases(scratch: Path, folder: Path, base: Path) -> None:
         if about["kind"] != "fault":
             continue
         wall, _, output = pytest(lab(scratch / "lab", base, case), "-x")
-        hint = re.search(r"^E +hint: +(.*?)\. ", output, re.MULTILINE)
+        hint = re.search(r"^E +hint: +(.*)$", output, re.MULTILINE)
         failed = re.search(r"^E   (.*)$", output, re.MULTILINE)
-        code = codes.get(hint[1], "?") if hint else "-"
-        fits = code in {*about["codes"], *about.get("also", [])}
+        code = next((c for short, c in codes.items() if hint and hint[1].startswith(f"{short}. ")), "unrecognised")
+        fits = bool(hint) and code in {*about["codes"], *about.get("also", [])}
         count, named, right = count + 1, named + bool(hint), right + fits
-        line = hint[0].split("hint:")[1].strip() if hint else failed[1] if failed else "nothing fails"
+        line = hint[1] if hint else failed[1] if failed else "nothing fails"
         print(
             f"{case.name:40} {wall:5.1f} s  {'right' if fits else 'other' if hint else '     '}  {code:28} {line[:70]}",
             flush=True,
         )
-    print(f"{count} mistakes: {named} named, {right} of these by their code")
+    print(f"{count} mistakes: {named} with a hint, {right} of these with the right code")
 
 
 if __name__ == "__main__":
