@@ -2,7 +2,7 @@
 
 Rows that do not sum to 1 while columns do; a weight wherever the mask hides; two keys whose weights stand to each other
 as no scaling by 1/sqrt(d_k) would have it. A hint is given only where the observation proves it; a correct submission
-gets none. The looking is done in the modules harness.signs_….
+gets none. The looking is done in harness.signs.
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from harness import signs_attention, signs_decoder, signs_experiments
 from harness.check import Check, CheckResult
 from harness.messages import MESSAGES
 from harness.signs import Hint
+from harness.signs import attention as signs_attention
+from harness.signs import decoder as signs_decoder
+from harness.signs import experiments as signs_experiments
 from harness.subject import Asking
 
 GENERAL = {"raised", "missing", "wrong-shape", "wrong-dtype", "not-finite", "not-an-array", "unrecognised"}

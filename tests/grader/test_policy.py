@@ -136,7 +136,10 @@ def test_attempts_are_counted_back_from_the_submission_and_not_from_its_regrade(
     assert refusal(Submissions(Attempts(1, 24)), about) is None
     about = metadata_of(page("2020-03-05T12:00:00-08:00", previous=[earlier("2020-03-04T12:01:00-08:00", 1)]))
     refused = refusal(Submissions(Attempts(1, 24)), about)
-    assert "1 is graded in 24 hours, and it has been used" in refused.lines[0] and "from 2020-03-05 12:01" in refused.lines[1]
+    assert (
+        "1 is graded in 24 hours, and it has been used" in refused.lines[0]
+        and "from 2020-03-05 12:01" in refused.lines[1]
+    )
 
 
 def test_one_submission_too_many_is_not_graded_and_keeps_the_score():

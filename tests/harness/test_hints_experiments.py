@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from harness import signs_experiments
 from harness.hints import FAMILIES, Hints
 from harness.local import Held, public_checks, run_check
+from harness.signs import experiments as signs_experiments
 
 pytestmark = pytest.mark.slow
 

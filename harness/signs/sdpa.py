@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from harness import signs_mask, signs_scale
 from harness.signs import (
     Hint,
     averaged,
@@ -25,6 +24,8 @@ from harness.signs import (
     sums,
     turned_inside,
 )
+from harness.signs import mask as signs_mask
+from harness.signs import scale as signs_scale
 from harness.subject import Asking, Outcome
 from harness.values import Array, Handle
 

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from harness import signs_attention, signs_cache, signs_decode, signs_generate
 from harness.signs import Hint
+from harness.signs import attention as signs_attention
+from harness.signs import cache as signs_cache
+from harness.signs import decode as signs_decode
+from harness.signs import generate as signs_generate
 from harness.subject import Asking
 
 # Faults of a cache alone over which decoding can be judged all the same.

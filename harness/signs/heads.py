@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.signs import Hint, same
-from harness.signs_probe import (
+from harness.signs.probe import (
     PROMPT,
     TOKEN,
     Fields,

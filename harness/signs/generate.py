@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from harness.signs import Hint
-from harness.signs_probe import Fields, decoder, forward
+from harness.signs.probe import Fields, decoder, forward
 from harness.subject import Asking, LocalSubject
 from harness.values import Array
 

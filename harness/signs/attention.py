@@ -10,7 +10,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from harness import signs_mask, signs_scale, signs_sdpa, signs_softmax
 from harness.signs import (
     Hint,
     Look,
@@ -26,6 +25,10 @@ from harness.signs import (
     slope,
     sums,
 )
+from harness.signs import mask as signs_mask
+from harness.signs import scale as signs_scale
+from harness.signs import sdpa as signs_sdpa
+from harness.signs import softmax as signs_softmax
 from harness.subject import Asking, Outcome
 
 PROJECT = "attention.project"

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from harness.signs import Hint, same
-from harness.signs_heads import heads, layers
-from harness.signs_probe import (
+from harness.signs.heads import heads, layers
+from harness.signs.probe import (
     PROMPT,
     TOKEN,
     WIDTH,
@@ -23,7 +23,7 @@ from harness.signs_probe import (
     step,
     with_layer,
 )
-from harness.signs_sight import chunk, weights, window
+from harness.signs.sight import chunk, weights, window
 from harness.subject import Asking
 from harness.values import Array
 

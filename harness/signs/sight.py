@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from harness.signs import Hint, same
-from harness.signs_probe import PROMPT, TOKEN, decoder, forward, readable, request, step
+from harness.signs.probe import PROMPT, TOKEN, decoder, forward, readable, request, step
 from harness.subject import Asking
 from harness.values import Array
 

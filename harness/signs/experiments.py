@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from harness import signs_attention
 from harness.checks.step3_sdpa import ERROR, FLOAT32_BOUND, spoil
 from harness.checks.step4_gaps import gap_inputs, one_slot_off
 from harness.checks.step7_append import by_length
 from harness.own_attention import OwnAttention, over_own_attention
 from harness.signs import Hint, pair, same
+from harness.signs import attention as signs_attention
 from harness.subject import Asking, Subject
 from harness.values import Array, Callback
 from harness.virtual_decoder import Decoding, decode_latencies
