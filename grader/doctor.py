@@ -37,7 +37,7 @@ def examine() -> list[Finding]:
         Finding("Python", True, f"{platform.python_version()}, {platform.system()} {platform.release()}"),
         Finding("NumPy", True, version("numpy")),
         _torch(),
-        Finding("GPU", True, why_no_cuda().partition(",")[0] or "there is one: --device cuda judges on it"),
+        _gpu(),
         Finding("CPUs", True, str(len(os.sched_getaffinity(0)))),
         _memory(),
         _limits(),
@@ -57,6 +57,13 @@ def _torch() -> Finding:
         return Finding("torch", True, version("torch"))
     except PackageNotFoundError:
         return Finding("torch", False, "not installed: steps 3 and 8 need it (pip install torch)")
+
+
+def _gpu() -> Finding:
+    why = why_no_cuda().partition(",")[0]
+    return Finding(
+        "GPU", True, f"none, and none is needed ({why})" if why else "there is one: --device cuda judges on it"
+    )
 
 
 def _memory() -> Finding:
