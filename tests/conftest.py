@@ -29,3 +29,8 @@ def submission(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return make
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What needs containers first: it takes longest, and shares images that one worker then makes once."""
+    items.sort(key=lambda item: item.get_closest_marker("docker") is None)
