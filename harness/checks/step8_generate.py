@@ -176,10 +176,13 @@ plain = sizes(layers=(1,), heads=((2, 1),), positions=("none",), tokens=(PROMPT,
 
 
 def growth(subject: Subject, case: Sizes, use_cache: bool) -> float | None:
-    """Rows multiplied by W_K for the new tokens after the first, by those of the prompt; None where none are seen."""
+    """Rows multiplied by W_K for the new tokens after the first, by those of the prompt; None where these are not seen.
+
+    What is multiplied for the prompt must be its rows, once or several times: a table of the keys of all ids tells nothing.
+    """
     fields, prompt = random_decoder(case)
     rows = [subject.call("@rows", fields, GENERATE, prompt, n, use_cache=use_cache).value for n in (1, NEW)]
-    if not all(isinstance(n, float) and n > 0 for n in rows):
+    if not all(isinstance(n, float) and n > 0 for n in rows) or rows[0] % PROMPT:
         return None
     return float((rows[1] - rows[0]) / rows[0])
 

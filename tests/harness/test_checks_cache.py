@@ -104,6 +104,31 @@ def test_the_checks_that_a_student_sees_first_say_what_was_seen(tmp_path: Path) 
     assert result.failure.code == "cache-given-ignored"
 
 
+TABLES = """
+
+TABLES = {}
+
+
+def table(model):
+    if id(model) not in TABLES:
+        TABLES[id(model)] = model, model.embedding @ model.layers[0].W_K
+    return TABLES[id(model)][1]
+"""
+
+
+@pytest.mark.parametrize("keys", ["(model.embedding @ layer.W_K)", "table(model)"])
+@pytest.mark.parametrize("id", [CACHED, RECOMPUTED])
+def test_keys_looked_up_in_a_table_of_all_ids_are_no_recompute(tmp_path: Path, id: str, keys: str) -> None:
+    """The first layer's keys hang on the id alone where there are no positions: a table of them is right."""
+    direct = "heads(x @ layer.W_K, model.n_kv_heads)"
+    looked_up = f"{keys}[np.asarray(tokens)] if index == 0 and model.positions == 'none' else x @ layer.W_K"
+    source = (BASE / "kv_cache.py").read_text()
+    assert direct in source
+    file = tmp_path / "kv_cache.py"
+    file.write_text(source.replace(direct, f"heads({looked_up}, model.n_kv_heads)") + TABLES)
+    assert run(id, file, tmp_path / "lab").status == "passed"
+
+
 # -- rows that are counted ---------------------------------------------------------------------------------------------
 
 
@@ -154,7 +179,16 @@ class Rows:
 
 
 @pytest.mark.parametrize(
-    ("rows", "grown"), [((24.0, 33.0), 0.375), ((24.0, 285.0), 10.875), ((0.0, 0.0), None), ((None, 33.0), None)]
+    ("rows", "grown"),
+    [
+        ((24.0, 33.0), 0.375),
+        ((24.0, 285.0), 10.875),
+        ((48.0, 66.0), 0.375),
+        ((0.0, 0.0), None),
+        ((None, 33.0), None),
+        ((23.0, 230.0), None),
+        ((23.0, 23.0), None),
+    ],
 )
 def test_what_new_tokens_cost_is_told_by_what_the_prompt_costs(
     rows: tuple[float | None, ...], grown: float | None
