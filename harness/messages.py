@@ -113,6 +113,21 @@ _SOFTMAX = {
         "Between the scores and the average of the values: the softmax is missing, or its result is not used.",
         "7.2, step 4",
     ),
+    "softmax-sum-unshifted": Message(
+        "The sum and the exponentials are shifted differently",
+        "The maximum is subtracted in the exponentials but not in their sum (or the other way round), so rows do not sum "
+        "to 1.",
+        "The two places where exp is taken in softmax: compute the shifted exponentials once, and divide them by their "
+        "own sum.",
+        "7.2, step 4",
+    ),
+    "softmax-plus-one": Message(
+        "A 1 is added to the row sum",
+        "The row sum has an extra term 1 (or exp(-max)) in it, as if every row had one more key, so rows sum to less "
+        "than 1.",
+        "The denominator of softmax: the sum of the exponentials, and nothing beside it.",
+        "7.2, step 4",
+    ),
 }
 
 _SCORES = {
@@ -233,6 +248,26 @@ _SCORES = {
         "The weights come back first and the output second.",
         "The return line: output, weights.",
         "7.9, step 1",
+    ),
+    "narrow-arithmetic": Message(
+        "Computed in a narrower dtype on the way",
+        "The result is right to the precision of a narrower dtype only: something is rounded on the way.",
+        "Casts such as astype(np.float32), roots and constants made in float32, arrays made with a dtype of their own. "
+        "Compute in the dtype of the inputs.",
+        "7.9, step 1",
+    ),
+    "transpose-permutation": Message(
+        "K.transpose(-2, -1) is PyTorch's spelling",
+        "In NumPy, transpose(-2, -1) lists the new order of all axes: it changes nothing in two dimensions and is an "
+        "error in more.",
+        "The transpose of K: np.swapaxes(K, -1, -2) exchanges the last two axes however many come before them.",
+        "7.2, step 2",
+    ),
+    "square-only": Message(
+        "Right only for as many keys as queries",
+        "The result is right where there are as many keys as queries, and an error or wrong elsewhere.",
+        "Loops, shapes and indices that use one size for both: n queries come from Q, m keys from K.",
+        "7.2, step 2",
     ),
 }
 
@@ -534,6 +569,13 @@ _CACHE = {
         "A token too many or too few",
         "generate returns another number of new tokens, returns the prompt with them, or feeds a token twice.",
         "The loop's range and the returned slice: exactly max_new_tokens new ids; prefill already gives the first.",
+        "7.9, step 8",
+    ),
+    "generate-total-length": Message(
+        "max_new_tokens taken for the total length",
+        "generate stops when prompt and new tokens together number max_new_tokens, so a long prompt gets too few new "
+        "ids, or none.",
+        "The loop's condition: count the new ids, not the length of the whole sequence.",
         "7.9, step 8",
     ),
     "generate-not-greedy": Message(
