@@ -56,12 +56,14 @@ class Explanation:
     options  the wrong options of the first explanation, in words: "scale: missing"
     proof    probes whose answers cannot be explained without those options
     matched  whether some variant gives all of these answers
+    variant  the first explanation itself, where there is one: its wrong options by decision
     """
 
     codes: tuple[str, ...]
     options: tuple[str, ...]
     proof: tuple[str, ...]
     matched: bool
+    variant: Variant | None = None
 
 
 class _Undecided(Exception):
@@ -143,7 +145,7 @@ def explain(
             first = matches[0].wrong()
             named = tuple(sorted(shared)) if shared or not n_wrong else (UNRECOGNISED,)
             words = tuple(f"{d}: {o.name}" for d, o in first.items() if o.code is not None)
-            return Explanation(named, words, _proof(family, asked, observations, first), matched=True)
+            return Explanation(named, words, _proof(family, asked, observations, first), True, first)
     return Explanation((UNRECOGNISED,), (), (), matched=False)
 
 

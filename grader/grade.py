@@ -21,7 +21,7 @@ import numpy as np
 import grader.checks
 import grader.families
 import harness.checks
-from grader import compare, intake, leaderboard, own_tests, pictures, served
+from grader import blame, compare, intake, leaderboard, own_tests, pictures, served
 from grader.companion import asks_attention_alone
 from grader.diagnosis import UNRECOGNISED
 from grader.families import FAMILIES, Family
@@ -35,9 +35,11 @@ from harness import draws
 from harness.attend import CAUSAL, SDPA, SELF, SOFTMAX
 from harness.check import CHECKS, Check, CheckResult, Fail
 from harness.checks.step8_cache import DECODE, PREFILL
+from harness.hints import Hints
 from harness.loader import Submission
 from harness.local import PUBLIC_SECRET
 from harness.rounding import loosened
+from harness.signs import Hint
 from harness.subject import LIMITS
 
 # Ways a call ends that say little by themselves: a fault that explains them is named in their place.
@@ -81,9 +83,11 @@ def grade(
     with (
         intake.staged(path, rubric.adapters) as submission,
         Sandbox(submission.root, rubric.limits, trust, image) as sandbox,
+        contextlib.ExitStack() as resources,
     ):
         sandbox.deadline = None if time_limit is None else began + SHARE * time_limit
         judge = _Judge(submission, sandbox, rubric, secret, measure, device)
+        resources.enter_context(judge.open)
         on_step(_report(judge, rubric, secret, steps, students, done=False))  # whatever ends this, a report is there
         for _ in judge.judge_all(steps):
             on_step(_report(judge, rubric, secret, steps, students, done=False))
@@ -164,6 +168,8 @@ class _Judge:
     def __post_init__(self) -> None:
         self.judged: dict[str, Judged] = {}
         self.explained: dict[tuple[str, bool], Any] = {}
+        self.hints: dict[tuple[str, bool], tuple[Hints, WorkerSubject]] = {}
+        self.open = contextlib.ExitStack()
         self.faults: list[str] = []
         self.kv_kind = _kv_kind(self.submission)
         self.own_attention_fails = False
@@ -314,7 +320,7 @@ class _Judge:
         """Names the fault behind a failed check, and finds the failure again with the public seed for the student to see."""
         failure = judged.result.failure
         assert failure is not None
-        judged.codes = self._codes(judged.check, failure, follow)
+        judged.codes = self._codes(judged.result, failure, needs, follow)
         if self.sandbox.time_is_up():
             return  # the verdict stands; what would show it to the student is not looked for any more
         if failure.code in LIMITS or self.secret == PUBLIC_SECRET:
@@ -326,20 +332,50 @@ class _Judge:
                 again = checking.run(judged.check, subject, draws.seed_of(PUBLIC_SECRET, judged.check.id))
             judged.shown = again.failure
 
-    def _codes(self, check: Check, failure: Fail, follow: bool) -> tuple[tuple[str, str], ...]:
+    def _codes(self, result: CheckResult, failure: Fail, needs: str, follow: bool) -> tuple[tuple[str, str], ...]:
+        """What explains a failure, and how that was seen: what the check itself saw, what the search matches, what signs say."""
         if failure.code is not None and failure.code not in GENERIC:
             return ((failure.code, ""),)
-        named: dict[str, str] = {}
-        for name in check.families:
-            explanation = self._explanation(FAMILIES[name], follow) if name in FAMILIES else None
-            if explanation is not None:
-                named |= dict.fromkeys(
-                    (code for code in explanation.codes if code != UNRECOGNISED), _proof(explanation)
-                )
-        about = {code: proof for code, proof in named.items() if code in check.about}
-        if about or named:
-            return tuple((about or named).items())
-        return ((failure.code or UNRECOGNISED, ""),)
+        check = result.check
+        found = {
+            name: explanation
+            for name in check.families
+            if name in FAMILIES and (explanation := self._explanation(FAMILIES[name], follow)) is not None
+        }
+        seed = draws.seed_of(self.secret, check.id)
+        if all(name in blame.ATTENTION for name in found):
+            named = blame.explaining(check, result.case, seed, found)
+        else:
+            known = {code: e for e in found.values() for code in e.codes if code != UNRECOGNISED}
+            named = {code: e for code, e in known.items() if code in check.about} or known
+        if named:
+            return tuple((code, _proof(explanation)) for code, explanation in named.items())
+        hint = self._hint(result, needs, follow)
+        if hint is not None and hint.code is not None and set(check.families) <= set(blame.ATTENTION):
+            hint = hint if blame.breaks(check, result.case, seed, hint.code, check.families) else None
+        code = (hint.code if hint else None) or failure.code or UNRECOGNISED
+        return ((code, hint.seen if hint else ""),)
+
+    def _hint(self, result: CheckResult, needs: str, follow: bool) -> Hint | None:
+        """What the submission's own outputs give away, where the search has no name for it; as a student's own run looks."""
+        check = result.check
+        if needs == "files" or self.sandbox.time_is_up() or any(self.sandbox.strikes[f] for f in check.functions):
+            return None
+        key = (needs, follow)
+        if key not in self.hints:
+            subject = self.open.enter_context(self._subject(needs, follow))
+            self.hints[key] = Hints(subject), subject
+        hints, subject = self.hints[key]
+        try:
+            with self.sandbox.uncounted():
+                return hints.on(result)
+        except OutOfTime:
+            return None
+        except Exception as error:  # a sign that breaks costs a name, not a point; staff are told
+            self.faults.append(f"signs of {check.id}: {type(error).__name__}: {error}"[:300])
+            return None
+        finally:
+            subject.close()  # until the next look: a process less beside what is judged
 
     def _explanation(self, family: Family, follow: bool) -> Any:
         """A family's explanation, asked once; None where its functions reach limits or the search itself breaks."""

@@ -105,6 +105,7 @@ class CheckResult:
     notes    codes of things seen that cost nothing (a wider dtype out than in)
     told     what was measured, in plain sentences
     curves   the same as numbers: a name ("seconds", "peak") and its value by n
+    case     the smallest draw found on which it failed; None where it draws nothing
     """
 
     check: Check
@@ -116,6 +117,7 @@ class CheckResult:
     examples: int = 0
     told: tuple[str, ...] = ()
     curves: tuple[tuple[str, Mapping[int, float]], ...] = ()
+    case: Any = None
 
 
 CHECKS: dict[str, Check] = {}
@@ -170,13 +172,12 @@ def run(check: Check, subject: Subject, seed: int) -> CheckResult:
     _curves.clear()
     began = time.perf_counter()
     count = 0
-    wanted = inspect.signature(check.run).parameters
+    failing: Any = None
 
     def prop(case: Any) -> None:
         nonlocal count
         count += 1
-        rng = {"rng": np.random.default_rng(seed)} if "rng" in wanted else {}
-        check.run(subject, **({"case": case} if "case" in wanted else {}), **rng)
+        run_case(check, subject, seed, case)
 
     failure: Fail | None = None
     reason = ""
@@ -192,12 +193,21 @@ def run(check: Check, subject: Subject, seed: int) -> CheckResult:
                 prop, check.cases, seed, check.examples, Fail, lambda error: getattr(error, "final", False)
             )
             if found is not None and isinstance(found.error, Fail):
-                failure = found.error
+                failure, failing = found.error, found.case
         status = "failed" if failure else "passed"
     except Exception as error:
         status, reason = "not-run", f"{type(error).__name__}: {error}"
     seconds = time.perf_counter() - began
-    return CheckResult(check, status, failure, reason, seconds, tuple(_notes), count, tuple(_told), tuple(_curves))
+    return CheckResult(
+        check, status, failure, reason, seconds, tuple(_notes), count, tuple(_told), tuple(_curves), failing
+    )
+
+
+def run_case(check: Check, subject: Subject, seed: int, case: Any) -> None:
+    """Runs a check on one draw. Raises Fail where something does not hold."""
+    wanted = inspect.signature(check.run).parameters
+    rng = {"rng": np.random.default_rng(seed)} if "rng" in wanted else {}
+    check.run(subject, **({"case": case} if "case" in wanted else {}), **rng)
 
 
 def ordered(checks: Iterable[Check]) -> list[Check]:

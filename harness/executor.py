@@ -80,11 +80,13 @@ class Plan:
 class Executor:
     """One loaded submission: its modules, and the objects it was asked to keep."""
 
-    def __init__(self, root: Path, stand_ins: StandIns, invoke: Invoke) -> None:
+    def __init__(
+        self, root: Path, stand_ins: StandIns, invoke: Invoke, modules: Mapping[str, ModuleType] | None = None
+    ) -> None:
         self._root = root
         self._invoke = invoke
         self._keep = Keep()
-        self._own: dict[str, ModuleType] = {}
+        self._own: dict[str, ModuleType] = dict(modules or {})
         self._problems: dict[str, loader.ImportProblem] = {}
         self._bound: set[tuple[str, int]] = set()
         self._adapted = adapters.read(root).names

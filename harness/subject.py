@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
+from types import MappingProxyType, ModuleType
 from typing import Any, Literal, Protocol
 
 from harness.values import Callback, Handle, Proxy
@@ -136,15 +136,21 @@ class Asking:
 
 
 class LocalSubject(Asking):
-    """The in-process form. What the submission prints is kept in `printed`, up to 64 KiB."""
+    """The in-process form. What the submission prints is kept in `printed`, up to 64 KiB.
 
-    def __init__(self, root: Path, stand_ins: StandIns | None = None) -> None:
+    `modules` are in the submission already, as though imported from its folder.
+    """
+
+    def __init__(
+        self, root: Path, stand_ins: StandIns | None = None, modules: Mapping[str, ModuleType] | None = None
+    ) -> None:
         from harness.executor import Executor
 
         self.root = root
         self.printed = ""
         self._stand_ins = stand_ins or {}
-        self._executor = Executor(root, self._stand_ins, _invoke)
+        self._modules_given = modules
+        self._executor = Executor(root, self._stand_ins, _invoke, modules)
 
     def ask(self, *calls: Call) -> list[Outcome]:
         heard = io.StringIO()
@@ -155,7 +161,7 @@ class LocalSubject(Asking):
 
     @contextlib.contextmanager
     def lend(self, stand_ins: StandIns) -> Iterator[LocalSubject]:
-        yield LocalSubject(self.root, {**self._stand_ins, **stand_ins})
+        yield LocalSubject(self.root, {**self._stand_ins, **stand_ins}, self._modules_given)
 
     def clocks(self) -> Clocks:
         return Clocks(time.process_time(), memory=_most_memory())

@@ -350,7 +350,7 @@ def _explanation(
     named = tuple(sorted(shared)) if shared or (right and whole) else (UNRECOGNISED,)
     words = tuple(f"{d}: {o.name}" for d, o in matches[0].items() if o.code is not None)
     proof = tuple(p.name for p in probes if not same(cache.predict(Variant(), p), observations[p.name], p))
-    return Explanation(named, words, proof, matched=whole)
+    return Explanation(named, words, proof, whole, matches[0])
 
 
 def explain(subject: Subject) -> Explanation:

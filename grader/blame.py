@@ -1,0 +1,115 @@
+"""Which of the faults found explain a failed check: those that break it by themselves, or without which it holds.
+
+A search says what a function does wrong; not every check of that function fails for each of its faults. So the failing case is
+run again, in this process, over a submission of the judge's own that is right but for the faults in question.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+import harness.given
+from grader.diagnosis import Explanation, families
+from harness.check import Check, Fail, run_case
+from harness.subject import LocalSubject
+from reference import attention
+from reference.variants.space import Failed, Option, Probe, Variant
+
+ATTENTION = {
+    "softmax": "softmax",
+    "project": "project",
+    "sdpa": "scaled_dot_product_attention",
+    "self_attention": "self_attention",
+    "causal_mask": "causal_mask",
+    "positions": "sinusoidal_positions",
+}
+"""Families whose variants can be served as functions of attention.py, and the function of each."""
+
+GIVEN = Path(str(harness.given.__file__)).parent
+"""Where model.py lies, the one file of the judge's own submission."""
+
+Served = Mapping[str, Variant]
+"""The faults of a submission of the judge's own, by family; what is not named is right."""
+
+
+def explaining(check: Check, case: Any, seed: int, found: Mapping[str, Explanation]) -> dict[str, Explanation]:
+    """The codes that explain why a check fails on a case, each with the explanation that it comes from.
+
+    `found` are explanations of the functions that the check asks, by family. A fault counts where it alone breaks the check
+    on this case, or where the check holds once it is taken back from all that was found.
+    """
+    served = {name: e.variant for name, e in found.items() if e.variant and name in ATTENTION}
+    if not _fails(check, case, seed, served):
+        return {}
+    named: dict[str, Explanation] = {}
+    for family, variant in served.items():
+        for decision, option in variant.items():
+            code = option.code
+            if code is None or code in named or code not in found[family].codes:
+                continue
+            rest = {**served, family: _without(variant, decision)}
+            if not _fails(check, case, seed, rest) or _fails(
+                check, case, seed, {family: _alone(variant, decision, option)}
+            ):
+                named[code] = found[family]
+    return named
+
+
+def breaks(check: Check, case: Any, seed: int, code: str, names: Iterable[str]) -> bool:
+    """Whether some known way of having this fault, in a function of these families, fails the check on this case."""
+    return any(
+        _fails(check, case, seed, {name: Variant({decision.name: option})})
+        for name in names
+        if name in ATTENTION
+        for decision in families()[name].SPACE
+        for option in decision.options
+        if option.code == code
+        for option in ([option.at(value) for value in option.examples] or [option])
+    )
+
+
+def _without(variant: Variant, decision: str) -> Variant:
+    return Variant({d: o for d, o in variant.items() if d != decision})
+
+
+def _alone(variant: Variant, decision: str, option: Option) -> Variant:
+    """One fault, with the styles (options that are no fault) that were found beside it."""
+    return Variant({d: o for d, o in variant.items() if o.code is None} | {decision: option})
+
+
+def _fails(check: Check, case: Any, seed: int, served: Served) -> bool:
+    """Whether the check fails on the case over a right submission with these faults. A check that breaks shows nothing."""
+    try:
+        with np.errstate(all="ignore"):
+            run_case(check, _subject(served), seed, case)
+    except Fail:
+        return True
+    except Exception:
+        return False
+    return False
+
+
+def _subject(served: Served) -> LocalSubject:
+    module = ModuleType("attention")
+    for family, name in ATTENTION.items():
+        right = getattr(attention, name)
+        variant = served.get(family)
+        setattr(module, name, _serving(family, name, variant) if variant else right)
+    return LocalSubject(GIVEN, modules={"attention": module})
+
+
+def _serving(family: str, name: str, variant: Variant) -> Callable[..., Any]:
+    """The function as the variant has it."""
+
+    def served(*args: Any, **kwargs: Any) -> Any:
+        answer = families()[family].predict(variant, Probe("served", name, args, kwargs))
+        if isinstance(answer, Failed):
+            raise ValueError(answer.kind)
+        return answer[0] if len(answer) == 1 else answer
+
+    return served
