@@ -1,0 +1,22 @@
+"""Every entry of faults/*.toml gets the verdict that it asks for, by the grader and by a student's own run."""
+
+from typing import Any
+
+import pytest
+
+from tests.labs.attention import verdicts
+from tests.labs.attention.edits import Entry, entries
+
+FAST = {"k-capital-t", "k-einsum", "scale-left-out", "softmax-without-maximum", "softmax-by-logarithms"}
+"""The entries that every run judges; the others are slow together."""
+
+
+def cases() -> list[Any]:
+    return [pytest.param(e, id=e.name, marks=[] if e.name in FAST else pytest.mark.slow) for e in entries()]
+
+
+@pytest.mark.parametrize("entry", cases())
+def test_an_entry_gets_its_verdict(entry: Entry) -> None:
+    graded, student = verdicts.graded(entry), verdicts.student_run(entry)
+    complaints = verdicts.complaints(entry, graded, student)
+    assert complaints == [], f"\n{graded}\n{student}"
