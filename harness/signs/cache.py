@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from harness.checks.step8_cache import refused
 from harness.signs import Hint, numbers, same
 from harness.subject import Asking
 from harness.values import Array, Dtype, Handle
@@ -289,7 +290,7 @@ def _capacity(subject: Asking) -> Hint | None:
         if not outcome.ok:
             if outcome.kind != "raised":
                 return None
-            if taken == 4 and not outcome.type.endswith("ValueError"):
+            if taken == 4 and not refused(outcome):
                 seen = f"A full cache raises {outcome.type.split('.')[-1]}, not ValueError."
                 return Hint("cache-capacity-off-by-one", seen)
             break

@@ -17,7 +17,7 @@ import numpy as np
 from reference.attention import Array
 from reference.decoder import Decoder, Layer, random_model
 from reference.variants.cache_space import GENERATE, LAYERS, STORAGE, taken
-from reference.variants.cache_store import Broken, Refused, Store, named_rows, names_of
+from reference.variants.cache_store import Store, named_rows, names_of
 from reference.variants.cache_student import Student
 from reference.variants.space import Answer, Probe, Variant
 
@@ -256,7 +256,7 @@ def predict(variant: Variant, probe: Probe) -> Answer:
         for i, op in enumerate(script.ops[: asks[-1] + 1]):
             try:
                 answer = run.do(op, asked=i in asks)
-            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, Refused, Broken):
+            except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError):
                 answer = ("raised",)
             if i in asks:
                 answers.append(answer)
@@ -318,14 +318,14 @@ class _Run:
         self.appended.append((k, v))
         try:
             cache.append(layer, k, v)
-        except (Refused, Broken, ValueError) as error:
+        except (IndexError, ValueError) as error:
             return self._why(error, kind == "overfill")
         return ("stored",)
 
     def _why(self, error: Exception, over: bool) -> tuple[str]:
         """Why something raises is told only of what goes over a capacity, after all before it was taken."""
         if over and not self.broken:
-            return ("another exception" if isinstance(error, Broken) else "refused",)
+            return ("another exception" if isinstance(error, IndexError) else "refused",)
         self.broken = True
         return ("raised",)
 
@@ -347,7 +347,7 @@ class _Run:
                     self.given[name] = given
             else:
                 logits = self.student.decode(tokens, self.caches[name])
-        except (Refused, Broken, ValueError) as error:
+        except (IndexError, ValueError) as error:
             return self._why(error, self.script.refuses(self.op))
         return (logits(),) if asked else ()
 

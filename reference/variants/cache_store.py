@@ -14,15 +14,7 @@ import numpy as np
 from reference.attention import Array
 from reference.variants.cache_space import Taken
 
-
-class Refused(Exception):
-    """ValueError, for want of room."""
-
-
-class Broken(Exception):
-    """Another exception for want of room."""
-
-
+FULL = "there is no room"
 UNFILLED = 0.0
 
 
@@ -88,14 +80,14 @@ class Store:
     def _overfill(self, full: str, layer: int, k: Array, v: Array, room: int) -> None:
         n = len(k)
         if full == "another exception":
-            raise Broken
+            raise IndexError(FULL)
         if full == "newest dropped":
             return
         if full.startswith("never, in a block"):  # one row broadcasts into the empty rest of a block; more rows do not
             if n == 1 and room == 0:
                 self.lost[layer] += 1
                 return
-            raise Broken if full.endswith("tensors") else Refused
+            raise IndexError(FULL) if full.endswith("tensors") else ValueError(FULL)
         if full in ("oldest dropped", "oldest overwritten in place"):
             for slot, new in enumerate((k, v)):
                 old = self._whole(layer, slot)
@@ -114,7 +106,7 @@ class Store:
         elif full == "keys stored, then refused":
             self.slots[layer][0].append(k)
         if full != "stored in part":
-            raise Refused
+            raise ValueError(FULL)
 
     def _write(self, layer: int, k: Array, v: Array) -> None:
         write, keep = self.say("write"), self.say("keep")
@@ -166,7 +158,7 @@ class Store:
         n, by_first = len(k), length.endswith("layer 0")
         start = self.counter - n if by_first and layer else self.counter
         if start + n > self.capacity:
-            raise Refused
+            raise ValueError(FULL)
         if start < 0:
             raise ValueError("before the start")
         for slot, new in enumerate((k, v)):
@@ -189,6 +181,12 @@ class Store:
         block = np.full((self.capacity, *rows.shape[1:]), UNFILLED, rows.dtype)
         block[: len(rows)] = rows
         return block[: self.counter] if by_counter else block
+
+    def keys(self, layer: int) -> Array:
+        return self.read(layer, 0)
+
+    def values(self, layer: int) -> Array:
+        return self.read(layer, 1)
 
     def copy(self) -> Store:
         twin: Store = object.__new__(Store)

@@ -33,8 +33,8 @@ class Student:
     def say(self, name: str) -> Taken:
         return taken(self.variant, name)
 
-    def new_cache(self, capacity: int, dtype: str = "float64") -> Store:
-        heads = self.model.n_kv_heads
+    def new_cache(self, capacity: int) -> Store:
+        heads, dtype = self.model.n_kv_heads, self.model.embedding.dtype.name
         row = (heads, self.model.layers[0].W_K.shape[1] // heads)
         return Store(self.say, len(self.model.layers), row, capacity, dtype, watched="dtype")
 
@@ -143,7 +143,7 @@ class Student:
         where = None
         if (placed and positions != "ignored") or (not placed and how("unasked positions").name == "added"):
             where = self._where(walk, past, x.shape, cache)
-            x = x + where
+            x = x + where.astype(x.dtype)
         if cache is not None and walk == "decode":
             cache.steps += 1
         again = where if positions == "before every layer" else None

@@ -12,6 +12,7 @@ from harness.hints import Hints
 from harness.local import Held, public_checks, run_check
 from harness.signs import Hint
 from reference.variants.cache import SPACE
+from reference.variants.cache_module import functions
 from reference.variants.space import Variant, codes
 
 ROOT = Path(__file__).parents[2]
@@ -82,11 +83,13 @@ SINGLES = [
 
 
 def of_variant(variant: Variant, folder: Path) -> Held:
-    subject = laid_over_the_base(Path(__file__).with_name("kv_cache_of_a_variant.py"), folder)
+    file = folder / "empty.py"
+    file.write_text("")
+    subject = laid_over_the_base(file, folder / "lab")
     with subject.held():
         import kv_cache  # type: ignore[import-not-found]  # the submission's
 
-        kv_cache.VARIANT = variant
+        vars(kv_cache).update(vars(functions(variant)))
     return subject
 
 
