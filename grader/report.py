@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from grader import leaderboard
+from grader.mistakes import NOT_WRITTEN, Mistake, mistakes
 from grader.own_tests import OwnTests
 from grader.rubric import Late, Manual, Override, Rubric
 from grader.sandbox import Limits
@@ -34,6 +35,7 @@ NOT_YET = "not judged yet"
 TIME_UP = "the grading came near its time limit"
 UNRECOGNISED = "unrecognised"
 SET_BY_STAFF = "set-by-staff"
+OWN_TESTS = "The course's own tests"
 MOST_ROWS = MOST_COLUMNS = 8
 MOST_TEXT = 2000
 MOST_NOTE = 40_000
@@ -119,6 +121,7 @@ class CheckReport:
     diagnoses: tuple[Diagnosis, ...]
     output: str
     evidence: Evidence | None
+    functions: tuple[str, ...] = ()
 
     @property
     def faults(self) -> tuple[Diagnosis, ...]:
@@ -145,7 +148,8 @@ class Report:
     """`score` is None while `provisional` names a reason; `subtotal` counts what was judged all the same.
 
     `integrity`, `faults` (of the grader, by check id) and `compared` (the report's numbers beside what was measured here) are
-    for staff; `note` is the text of note.md, for a person to read. `late` is the rubric's rule, which no score here has in it.
+    for staff; `mistakes` are the distinct ones of all checks, the costliest first; `note` is the text of note.md, for a
+    person to read. `late` is the rubric's rule, which no score here has in it.
     """
 
     title: str
@@ -165,6 +169,7 @@ class Report:
     note: str = ""
     compared: tuple[str, ...] = ()
     late: Late | None = None
+    mistakes: tuple[Mistake, ...] = ()
     schema: int = field(default=SCHEMA)
 
     @property
@@ -228,6 +233,7 @@ def build_report(
         note=clean(note, MOST_NOTE),
         compared=tuple(clean(text, 500) for text in compared),
         late=rubric.submissions.late,
+        mistakes=mistakes(steps),
     )
 
 
@@ -362,6 +368,7 @@ def _check(judged: Judged, share: int, rubric: Rubric, known: Mapping[str, Judge
         diagnoses=tuple(_diagnoses(judged, evidence, rubric, known)),
         output=_output(judged, evidence),
         evidence=None if _not_written(judged) else evidence,
+        functions=check.functions,
     )
 
 
@@ -389,7 +396,7 @@ def _own_step(own: OwnTests, number: int, overrides: Mapping[str, Override]) -> 
     counts = [f"{statuses.count(s)} {s.replace('-', ' ')}" for s in ("passed", "failed", "not-run") if s in statuses]
     return StepReport(
         number=number,
-        title="The course's own tests",
+        title=OWN_TESTS,
         chapter="",
         status=next((s for s in ("failed", "not-run") if s in statuses), "passed"),
         score=sum(hundredths(c.score) for c in checks) / 100,
@@ -452,7 +459,7 @@ def _still_to_write(judged: Judged, evidence: Evidence | None) -> tuple[str, str
     where = f"{lines[-1].file}, line {lines[-1].line}." if lines else f"{name.partition('.')[0]}.py."
     told = clean(not_written(replace(judged.result, failure=judged.shown)) or "", 300)
     state = "calls something that is not written yet" if len(lines) > 1 else "is not written yet"
-    return "Not written yet", f"{signature} {state}.", f"{_sentence(told)} {where}" if told else where
+    return NOT_WRITTEN, f"{signature} {state}.", f"{_sentence(told)} {where}" if told else where
 
 
 def _limit(code: str, judged: Judged, limits: Limits) -> str:

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Iterator
 from pathlib import Path
 
-from grader.render.words import check_lines, not_final, values
+from grader.render.words import check_lines, mistake_lines, not_final, of_students, values
 from grader.report import CheckReport, Report
 
 MOST_ANNOTATIONS = 10  # of each kind, a step of a job; the rest would be dropped without a word
@@ -22,7 +22,10 @@ MAX_SUMMARY = 900_000  # bytes; the platform refuses a summary of more than 1 Mi
 def to_summary(report: Report) -> str:
     """The report as Markdown with escaped text: a table of the steps, and what failed below it."""
     lines = [f"## {_md(report.title)}", ""]
-    lines += [f"{_md(line)}\n" for line in not_final(report)]
+    for number, mistake in enumerate(of_students(report), 1):
+        name, *more = mistake_lines(mistake)
+        lines += [f"{number}. **{_md(name)}** {' '.join(_md(line) for line in more)}"]
+    lines += ["", *(f"{_md(line)}\n" for line in not_final(report))]
     lines += [] if report.score is None else [f"**{report.score:g} of {report.max_score:g} points**", ""]
     lines += ["| | Step | Points | |", "|---|---|---:|---|"]
     marks = {"passed": "✅", "failed": "❌", "not-run": "⚠️"}

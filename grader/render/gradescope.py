@@ -1,6 +1,7 @@
 """results.json as Gradescope takes it.
 
-A row a step, of text alone, so that no point counts twice, and a row a check with its points. `score` stands above them: the
+A row a step with its points, and beneath it a row for each mistake that was seen there first: some ten rows in place of a row a
+check. A check that students see later, and a test of the course's own, has a row of its own. `score` stands above them: the
 platform then adds nothing up. What is for staff stands in `extra_data`, which the platform shows to nobody.
 """
 
@@ -12,11 +13,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from grader.mistakes import Mistake, mistakes
 from grader.policy import Metadata, Refusal, standing
 from grader.render.files import write_atomically
-from grader.render.words import check_lines, not_final, values
-from grader.report import UNRECOGNISED, CheckReport, Diagnosis, Report, StepReport
+from grader.render.words import check_lines, cost, mistake_lines, not_final, values
+from grader.report import OWN_TESTS, UNRECOGNISED, CheckReport, Report, StepReport
 from grader.rubric import Submissions
+from grader.score import hundredths
 
 
 def to_results(
@@ -32,16 +35,16 @@ def to_results(
     score = report.subtotal if report.score is None else report.score
     kept = standing(policy or Submissions(), about or Metadata(), score)
     odd = {"metadata": list(about.odd)} if about and about.odd else {}
-    told: dict[Diagnosis, str] = {}
+    found = mistakes(report.steps, lambda check: check.visibility in ("visible", "hidden"))
     results: dict[str, Any] = {
         "score": kept.score,
-        "output": _top(report, kept.lines),
+        "output": _top(report, kept.lines, found),
         "output_format": "html",
         "test_output_format": "html",
         "test_name_format": "text",
         "visibility": "visible",
         "stdout_visibility": "hidden",
-        "tests": [row for step in report.steps for row in _rows(step, told)] + _by_hand(report),
+        "tests": [row for step in report.steps for row in _rows(step, found)] + _by_hand(report),
         "extra_data": {**staff_only(report), **odd},
     }
     if report.leaderboard:
@@ -104,31 +107,87 @@ def paragraphs(lines: Sequence[str]) -> str:
     return "".join(f"<p>{html.escape(line)}</p>" for line in lines)
 
 
-def _top(report: Report, more: Sequence[str]) -> str:
+def _top(report: Report, more: Sequence[str], mistakes: Sequence[Mistake]) -> str:
+    """The title, the distinct mistakes, the score."""
     lines = not_final(report) or [f"{report.score:g} of {report.max_score:g} points."]
     found = [f["message"] for f in report.findings]
-    return f"<h3>{html.escape(report.title)}</h3>" + paragraphs([*lines, *more, *found])
+    names = [f"{m.title.rstrip('.')}: {cost(m)}, seen first in step {m.step}." for m in mistakes]
+    items = "".join(f"<li>{html.escape(name)}</li>" for name in names)
+    listed = f"<ol>{items}</ol>" if names else ""
+    return f"<h3>{html.escape(report.title)}</h3>{listed}" + paragraphs([*lines, *more, *found])
 
 
-def _rows(step: StepReport, told: dict[Diagnosis, str]) -> list[dict[str, Any]]:
-    words = [f"{step.score:g} of {step.max_score:g} points: {step.summary}."]
-    words += [f"Chapter: {step.chapter}"] if step.chapter else []
-    head: dict[str, Any] = {"name": f"Step {step.number}: {step.title}", "number": f"{step.number}"}
-    head |= {"output": paragraphs(words), "visibility": "visible"}
-    if step.status != "not-run":  # without a status and without points a row is neither green nor red
+def _rows(step: StepReport, mistakes: Sequence[Mistake]) -> list[dict[str, Any]]:
+    """A step's row with its points, a row for each mistake that was seen in it first, and one for each check shown later."""
+    if step.title == OWN_TESTS:
+        return [_own_row(check, f"{step.number}.{i}") for i, check in enumerate(step.checks, 1)]
+    now = [c for c in step.checks if c.visibility in ("visible", "hidden")]
+    head: dict[str, Any] = {
+        "name": f"Step {step.number}: {step.title}",
+        "number": f"{step.number}",
+        "output": paragraphs(_standing(step)) + _listed(now),
+        "visibility": "visible",
+        "tags": sorted({d.code for c in now for d in c.faults}),
+        "score": sum(hundredths(c.score) for c in now) / 100,
+        "max_score": sum(hundredths(c.max_score) for c in now) / 100,
+    }
+    if step.status != "not-run":  # without a status a row is neither green nor red
         head["status"] = step.status
-    return [head, *(_row(check, f"{step.number}.{i}", told) for i, check in enumerate(step.checks, 1))]
+    first = [m for m in mistakes if m.step == step.number]
+    later = [c for c in step.checks if c not in now]
+    rows = [_mistake_row(m, f"{step.number}.{i}", now) for i, m in enumerate(first, 1)]
+    return [head, *rows, *(_own_row(c, f"{step.number}.{i}") for i, c in enumerate(later, len(rows) + 1))]
 
 
-def _row(check: CheckReport, number: str, told: dict[Diagnosis, str]) -> dict[str, Any]:
-    lines, shown = check_lines(check, told), values(check)
-    if check.visibility == "visible":
-        told |= {d: number for d in check.diagnoses if d not in told and d.code != UNRECOGNISED}
-    drawn = f"<pre>{html.escape(shown)}</pre>" if shown else ""
+def _standing(step: StepReport) -> list[str]:
+    lines = [f"{step.summary[:1].upper()}{step.summary[1:]}."]
+    return lines + ([f"Chapter: {step.chapter}"] if step.chapter else [])
+
+
+def _listed(checks: Sequence[CheckReport]) -> str:
+    """What is not in order, a line a check; those that wait are told once for each check that they wait for."""
+    lines = [_line(c) for c in checks if c.status in ("failed", "not-run")]
+    waiting: dict[str, list[str]] = {}
+    for check in checks:
+        if check.status == "blocked":
+            waiting.setdefault(check.faults[0].message if check.faults else "Not judged.", []).append(check.title)
+    lines += [f"{why} This concerns: {' '.join(titles)}" for why, titles in waiting.items()]
+    notes = [d.message for c in checks for d in c.diagnoses if d.note]
+    lines += [f"A note that costs nothing: {text}" for text in dict.fromkeys(notes)]
+    return "<ul>" + "".join(f"<li>{html.escape(line)}</li>" for line in lines) + "</ul>" if lines else ""
+
+
+def _line(check: CheckReport) -> str:
+    if check.status == "not-run":
+        return f"{check.title} Not judged: this costs nothing."
+    if check.visibility == "hidden" and any(d.code == UNRECOGNISED for d in check.faults):
+        return f"{check.title} The result is wrong on inputs that are not shown."
+    names = "; ".join(d.title.rstrip(".") for d in check.faults)
+    seen = f" Seen: {check.evidence.seen}" if check.evidence and check.visibility == "visible" else ""
+    return f"{check.title} {names}.{seen}"
+
+
+def _mistake_row(mistake: Mistake, number: str, checks: Sequence[CheckReport]) -> dict[str, Any]:
+    """A mistake in full, with what was seen where it showed first."""
+    first = next((c for c in checks if c.title == mistake.check and c.status == "failed"), None)
+    shown = values(first) if first else ""
+    return {
+        "name": f"Mistake: {mistake.title.rstrip('.')} ({cost(mistake)})",
+        "number": number,
+        "output": paragraphs(mistake_lines(mistake)[1:]) + (f"<pre>{html.escape(shown)}</pre>" if shown else ""),
+        "visibility": "visible",
+        "tags": [mistake.code],
+        "status": "failed",
+    }
+
+
+def _own_row(check: CheckReport, number: str) -> dict[str, Any]:
+    """A check that has a row of its own: a test of the course's, or one that students see later."""
+    shown = values(check)
     row: dict[str, Any] = {
         "name": check.title,
         "number": number,
-        "output": paragraphs(lines) + drawn,
+        "output": paragraphs(check_lines(check)) + (f"<pre>{html.escape(shown)}</pre>" if shown else ""),
         "visibility": "visible" if check.visibility == "hidden" else check.visibility,
         "tags": sorted({d.code for d in check.faults}),
         "extra_data": {"check": check.id},

@@ -13,10 +13,12 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
+from grader.mistakes import Mistake
 from grader.pictures import OFF, Picture
 from grader.render.files import write_atomically
 from grader.render.plot import plot
-from grader.report import UNRECOGNISED, CheckReport, Report, StepReport, Table
+from grader.render.words import cost, of_students, seen_in
+from grader.report import UNRECOGNISED, CheckReport, Diagnosis, Report, StepReport, Table
 
 
 def to_html(report: Report) -> str:
@@ -33,8 +35,11 @@ def to_html(report: Report) -> str:
         "is_told": is_told,
         "says_more": says_more,
         "palette": palette,
+        "number_of": number_of,
+        "cost": cost,
+        "seen_in": seen_in,
     }
-    return environment.from_string(text).render(report=report)
+    return environment.from_string(text).render(report=report, mistakes=of_students(report))
 
 
 def write_html(report: Report, path: Path) -> None:
@@ -45,6 +50,11 @@ def write_html(report: Report, path: Path) -> None:
 def shown(step: StepReport, status: str) -> list[CheckReport]:
     """The checks of one status that a student may see."""
     return [c for c in step.checks if c.status == status and c.visibility == "visible"]
+
+
+def number_of(mistakes: Sequence[Mistake], diagnosis: Diagnosis, check: CheckReport) -> int:
+    """The place of a check's finding in the list of mistakes, from 1; 0 where it is not in it."""
+    return next((i for i, m in enumerate(mistakes, 1) if m.covers(diagnosis, check)), 0)
 
 
 def hidden(step: StepReport) -> int:

@@ -9,7 +9,7 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from grader.render.files import write_atomically
-from grader.render.words import check_lines, values
+from grader.render.words import check_lines, mistake_lines, of_students, values
 from grader.report import CheckReport, Report, StepReport
 
 _TAGS = {"failed": "failure", "blocked": "skipped", "not-run": "error"}
@@ -19,6 +19,8 @@ def to_junit(report: Report) -> str:
     root = ET.Element(
         "testsuites", {"name": _text(report.title), **_counts([c for s in report.steps for c in s.checks])}
     )
+    for mistake in of_students(report):
+        ET.SubElement(_properties(root), "property", name="mistake", value=_text(" ".join(mistake_lines(mistake))))
     for step in report.steps:
         _suite(root, step)
     ET.indent(root)
@@ -28,6 +30,11 @@ def to_junit(report: Report) -> str:
 def write_junit(report: Report, path: Path) -> None:
     """Writes the XML in one step. Raises OSError."""
     write_atomically(path, to_junit(report))
+
+
+def _properties(root: ET.Element) -> ET.Element:
+    found = root.find("properties")
+    return ET.SubElement(root, "properties") if found is None else found
 
 
 def _suite(root: ET.Element, step: StepReport) -> None:

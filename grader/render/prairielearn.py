@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.render.files import write_atomically
-from grader.render.words import check_lines, not_final, values
+from grader.render.words import check_lines, mistake_lines, not_final, of_students, values
 from grader.report import CheckReport, Report
 
 MAX_BYTES = 2**20  # the platform refuses more
@@ -21,7 +21,7 @@ def to_prairielearn(report: Report) -> dict[str, Any]:
     if report.final:
         results |= {
             "message": f"{report.title}: {report.subtotal:g} of {report.max_score:g} points",
-            "output": "\n".join(found),
+            "output": "\n\n".join([*("\n".join(mistake_lines(m)) for m in of_students(report)), *found]),
         }
     else:
         results |= {"message": "This attempt does not count.", "format_errors": not_final(report)}

@@ -1,16 +1,20 @@
-"""The report on a terminal: a line a step, the first diagnosis under each that lost points, and the total.
+"""The report on a terminal: the distinct mistakes, then a line a step, and the total.
 
 Colours where the terminal has them (NO_COLOR is respected); piped, it is plain text of the same lines.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from grader.report import CheckReport, Diagnosis, Report, StepReport
+from grader.mistakes import Mistake
+from grader.render.words import cost, seen_in
+from grader.report import Report, StepReport
 
 BAR = 10
 _STYLE = {"passed": "green", "failed": "red", "not-run": "yellow"}
@@ -24,10 +28,11 @@ def print_report(report: Report, console: Console | None = None) -> None:
 
 def render(report: Report) -> RenderableType:
     parts: list[RenderableType] = [Text(report.title, style="bold"), Text("")]
-    told: dict[str, int] = {}
+    for number, mistake in enumerate(report.mistakes, 1):
+        parts += _told(number, mistake)
     for step in report.steps:
         parts.append(_line(step))
-        parts += _beneath(step, told)
+        parts += _beneath(step, report.mistakes)
     parts += [Text(""), *_total(report)]
     if report.compared:
         parts += [
@@ -36,6 +41,18 @@ def render(report: Report) -> RenderableType:
             *(Text(text, style="dim") for text in report.compared),
         ]
     return Group(*parts)
+
+
+def _told(number: int, mistake: Mistake) -> list[RenderableType]:
+    """A mistake: its name and cost, what is wrong, where to look, where it was seen first."""
+    lines = [Text(mistake.message)]
+    if mistake.look:
+        lines.append(Text(f"Look: {mistake.look}" + (f" ({mistake.chapter})" if mistake.chapter else ""), style="dim"))
+    if mistake.line:
+        lines.append(Text(f"{mistake.line.file}:{mistake.line.line}: {mistake.line.text}", style="dim"))
+    lines.append(Text(f"{seen_in(mistake)}", style="dim"))
+    name = Text.assemble((f"{number}. {mistake.title.rstrip('.')}", "bold red"), f"   {cost(mistake)}")
+    return [name, *(Padding(line, (0, 0, 0, 3)) for line in lines), Text("")]
 
 
 def _line(step: StepReport) -> Table:
@@ -59,38 +76,13 @@ def _bar(step: StepReport, style: str) -> Text:
     return Text("━" * full, style=style) + Text("─" * (BAR - full), style="dim")
 
 
-def _beneath(step: StepReport, told: dict[str, int]) -> list[RenderableType]:
-    """What there is to say of a step: what to write, or the first fault; one that was told (code -> step) only by its name."""
+def _beneath(step: StepReport, mistakes: Sequence[Mistake]) -> list[RenderableType]:
+    """How a step stands, with the numbers of the mistakes that were seen in it."""
     if step.status == "passed":
         return []
-    first = first_fault(step)
-    if step.summary.startswith("Not written yet"):
-        lines = [Text(f"{step.summary}.")] + ([Text(first[1].look, style="dim")] if first else [])
-    else:
-        code = first[1].code if first else ""
-        if first and code in told and code != "unrecognised":
-            lines = [Text.assemble((f"{first[1].title}", "bold"), f", as in step {told[code]}.")]
-        else:
-            lines = [*_told(*first)] if first else []
-        told.setdefault(code, step.number)
-        lines.append(Text(step.summary, style="dim"))
-    return [Padding(line, (0, 0, 0, 4)) for line in lines]
-
-
-def _told(check: CheckReport, fault: Diagnosis) -> list[Text]:
-    if fault.code == "unrecognised":
-        seen = f"Seen: {check.evidence.seen}." if check.evidence else "Seen on inputs that are not shown."
-        return [Text.assemble((check.title, "bold"), f" {seen}")]
-    told = [Text.assemble((f"{fault.title}.", "bold"), f" {fault.message}")]
-    return told + ([Text(f"Look: {fault.look} ({fault.chapter})", style="dim")] if fault.look else [])
-
-
-def first_fault(step: StepReport) -> tuple[CheckReport, Diagnosis] | None:
-    """The first named fault of a failed check; one without a name only where there is no other."""
-    found = [(c, d) for c in step.checks if c.status == "failed" for d in c.faults]
-    named = [pair for pair in found if pair[1].code != "unrecognised"]
-    blocked = [(c, d) for c in step.checks if c.status == "blocked" for d in c.faults]
-    return next(iter(named or found or blocked), None)
+    numbers = [str(i) for i, mistake in enumerate(mistakes, 1) if step.number in mistake.steps]
+    which = f" (mistake{'s' * (len(numbers) > 1)} {', '.join(numbers)})" if numbers else ""
+    return [Padding(Text(f"{step.summary}{which}", style="dim"), (0, 0, 0, 4))]
 
 
 def _total(report: Report) -> list[RenderableType]:

@@ -6,6 +6,7 @@ hidden there hides the student's total as well.
 
 from __future__ import annotations
 
+from grader.mistakes import Mistake, mistakes
 from grader.report import SET_BY_STAFF, UNRECOGNISED, CheckReport, Diagnosis, Report
 
 # Their messages hold what was seen: an index, a shape, a number of a hidden input.
@@ -57,3 +58,39 @@ def not_final(report: Report) -> list[str]:
         f"What was judged so far is worth {report.subtotal:g} of {report.max_score:g} points.",
         "You need not do anything. Course staff: please run the autograder on this submission again.",
     ]
+
+
+# -- mistakes ----------------------------------------------------------------------------------------------------------
+
+
+def of_students(report: Report) -> tuple[Mistake, ...]:
+    """The mistakes that a student may be told of: a check that is shown later, or not to students, gives none away."""
+    return mistakes(report.steps, lambda check: check.visibility == "visible")
+
+
+def cost(mistake: Mistake) -> str:
+    """What a mistake cost, in words."""
+    if not mistake.cost:
+        return "no points"
+    return f"−{mistake.cost:g} point{'s' * (mistake.cost != 1)}"
+
+
+def seen_in(mistake: Mistake) -> str:
+    """Where a mistake was seen first, and in how many checks."""
+    others = [f"{mistake.checks} checks fail for it"] if mistake.checks > 1 else []
+    if mistake.waiting:
+        others.append(
+            f"{mistake.waiting} more {'waits' if mistake.waiting == 1 else 'wait'} for {'it' if mistake.checks == 1 else 'these'}"
+        )
+    more = f" ({', '.join(others)})" if others else ""
+    return f"Seen first in step {mistake.step}: {mistake.check.rstrip('.')}{more}."
+
+
+def mistake_lines(mistake: Mistake) -> list[str]:
+    """A mistake in a few plain lines: its name and cost, what is wrong, where to look, where it was seen."""
+    lines = [f"{mistake.title.rstrip('.')} ({cost(mistake)}).", mistake.message]
+    if mistake.look:
+        lines.append(f"Look: {mistake.look}" + (f" ({mistake.chapter})" if mistake.chapter else ""))
+    if mistake.line:
+        lines.append(f"{mistake.line.file}:{mistake.line.line}: {mistake.line.text}")
+    return [*lines, seen_in(mistake)]

@@ -34,31 +34,39 @@ def test_schema_refuses_what_the_platform_refuses():
         assert list(jsonschema.Draft202012Validator(SCHEMA).iter_errors(bad))
 
 
-def test_points_of_the_rows_add_up_to_the_score_and_steps_carry_none(tmp_path):
+def test_a_row_a_step_carries_the_points_and_they_add_up_to_the_score(tmp_path):
     found = results(tmp_path, failed(ROWS, wrong_rows(), AXIS), blocked(SHIFT, ROWS))
     assert sum(r.get("score", 0) for r in found["tests"]) == found["score"] == 60.0
     assert sum(r.get("max_score", 0) for r in found["tests"]) == 100.0
-    steps = [r for r in found["tests"] if r["name"].startswith("Step ")]
-    assert len(steps) == 2 and not any({"score", "max_score"} & set(r) for r in steps)
-    assert [r["number"] for r in found["tests"]] == ["1", "1.1", "1.2", "1.3", "2", "2.1", "2.2"]
+    assert [r["number"] for r in found["tests"]] == ["1", "1.1", "2"]
+    assert [r.get("score") for r in found["tests"]] == [20.0, None, 40.0]
     assert found["execution_time"] == 3.2
 
 
-def test_a_fault_is_told_once_in_full_and_then_by_its_name_and_row(tmp_path):
-    found = results(tmp_path, failed(ROWS, wrong_rows(), AXIS), failed(AGREES, wrong_rows(), AXIS))
-    assert "The softmax runs over the query axis" in row(found, ROWS.title)["output"]
-    assert "<p>Softmax over the queries, as in 1.1.</p>" in row(found, AGREES.title)["output"]
+def test_a_mistake_is_told_once_in_full_beneath_its_step_and_by_its_name_at_the_top(tmp_path):
+    found = results(tmp_path, failed(ROWS, wrong_rows(), AXIS, shown=wrong_rows()), failed(AGREES, wrong_rows(), AXIS))
+    told = row(found, "Mistake: Softmax over the queries (−40 points)")
+    assert "The softmax runs over the query axis" in told["output"] and "row 0 sums to 1.7" in told["output"]
+    assert "<li>Softmax over the queries: −40 points, seen first in step 1.</li>" in found["output"]
+    assert f"<li>{AGREES.title} Softmax over the queries.</li>" in found["tests"][0]["output"]
+    assert json.dumps(found).count("The softmax runs over the query axis") == 1
 
 
-def test_a_hidden_check_is_a_visible_row_that_names_the_fault_and_shows_no_input(tmp_path):
+def test_a_blocked_check_says_what_it_waits_for_once(tmp_path):
+    found = results(tmp_path, failed(ROWS, wrong_rows(), AXIS), blocked(SHIFT, ROWS))
+    assert found["tests"][0]["output"].count("Every row sums to 1”") == 1
+    assert f"This concerns: {SHIFT.title}" in found["tests"][0]["output"]
+
+
+def test_a_hidden_check_counts_in_its_steps_row_which_names_the_fault_and_shows_no_input(tmp_path):
     """A hidden row would hide the student's total; its number, its inputs and its proof stay inside."""
     extra = f"checks:\n  {ROWS.id}: {{visibility: hidden}}\n"
     seen = wrong_rows("row 0 sums to 1.7")
     found = results(tmp_path, failed(ROWS, seen, AXIS, shown=seen), extra=extra)
-    hidden = row(found, ROWS.title)
-    assert (hidden["visibility"], hidden["status"], hidden["score"]) == ("visible", "failed", 0.0)
-    assert "Softmax over the queries" in hidden["output"]
-    assert not any(text in hidden["output"] for text in ("1.7", "-0.5", "on 3 inputs", "<pre>"))
+    step = found["tests"][0]
+    assert (step["visibility"], step["status"], step["score"]) == ("visible", "failed", 40.0)
+    assert "Softmax over the queries" in step["output"]
+    assert not any(text in json.dumps(found["tests"]) for text in ("1.7", "-0.5", "on 3 inputs", "<pre>"))
 
 
 @pytest.mark.parametrize("code", ["raised", "wrong-shape", "not-finite", "wrong-dtype", "not-an-array"])
@@ -73,7 +81,8 @@ def test_a_hidden_check_that_nothing_explains_says_only_that_it_failed(tmp_path)
     extra = f"checks:\n  {ROWS.id}: {{visibility: hidden}}\n"
     seen = wrong_rows("row 0 sums to 1.7")
     found = results(tmp_path, failed(ROWS, seen, shown=seen), extra=extra)
-    assert row(found, ROWS.title)["output"] == "<p>The result is wrong on inputs that are not shown.</p>"
+    assert f"<li>{ROWS.title} The result is wrong on inputs that are not shown.</li>" in found["tests"][0]["output"]
+    assert "1.7" not in json.dumps(found["tests"])
 
 
 def test_other_visibilities_are_the_platforms_own(tmp_path):
@@ -81,7 +90,8 @@ def test_other_visibilities_are_the_platforms_own(tmp_path):
     found = results(tmp_path, extra=extra)
     assert row(found, ROWS.title)["visibility"] == "after_due_date"
     assert row(found, BYTES.title)["visibility"] == "after_published"
-    assert all(r["visibility"] == "visible" for r in found["tests"] if r["name"].startswith("Step "))
+    steps = [r for r in found["tests"] if r["name"].startswith("Step ")]
+    assert all(r["visibility"] == "visible" and r["max_score"] == 0 for r in steps)
 
 
 def test_a_provisional_report_says_so_and_asks_staff_to_rerun(tmp_path):
@@ -93,7 +103,7 @@ def test_a_provisional_report_says_so_and_asks_staff_to_rerun(tmp_path):
     )
     assert "oops" not in json.dumps({k: v for k, v in found.items() if k != "extra_data"})
     assert found["extra_data"]["faults"] == {GREEDY.id: "TypeError: oops"} and not found["extra_data"]["final"]
-    assert not {"score", "max_score", "status"} & set(row(found, GREEDY.title))
+    assert f"<li>{GREEDY.title} Not judged: this costs nothing.</li>" in found["tests"][1]["output"]
 
 
 def test_staff_find_seed_versions_and_integrity_where_no_student_looks(tmp_path):
@@ -107,7 +117,7 @@ def test_staff_find_seed_versions_and_integrity_where_no_student_looks(tmp_path)
 def test_text_of_a_student_is_text(tmp_path):
     fail = wrong_rows("<script>alert(1)</script> & \ud800")
     found = results(tmp_path, failed(ROWS, fail, shown=fail))
-    assert "<script>" not in json.dumps(found) and "&lt;script&gt;" in row(found, ROWS.title)["output"]
+    assert "<script>" not in json.dumps(found) and "&lt;script&gt;" in found["tests"][0]["output"]
 
 
 def test_what_a_person_grades_is_a_row_without_points(tmp_path):

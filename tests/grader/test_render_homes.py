@@ -23,7 +23,8 @@ def test_junit_has_a_suite_a_step_and_a_case_a_check(tmp_path):
     """failed is a failure, blocked is skipped, the grader's own fault an error; the counts say so."""
     judged = (failed(ROWS, wrong_rows(), AXIS), blocked(SHIFT, ROWS), broken(GREEDY))
     root = ET.fromstring(to_junit(report_of(tmp_path, *judged)).encode())
-    assert (root.tag, [s.tag for s in root]) == ("testsuites", ["testsuite", "testsuite"])
+    assert (root.tag, [s.tag for s in root]) == ("testsuites", ["properties", "testsuite", "testsuite"])
+    assert "Softmax over the queries (−40 points)" in root.find(".//property").get("value")
     assert [root.get(k) for k in ("tests", "failures", "skipped", "errors")] == ["5", "1", "1", "1"]
     tags = {case.get("classname"): [child.tag for child in case] for case in root.iter("testcase")}
     assert (tags[ROWS.id], tags[SHIFT.id], tags[GREEDY.id], tags[AGREES.id]) == (

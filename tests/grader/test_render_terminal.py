@@ -38,27 +38,35 @@ def test_a_line_a_step_and_the_total(tmp_path):
     assert len(lines) == 6  # the title, two steps, the total, and two empty lines
 
 
-def test_first_fault_stands_below_its_step(tmp_path):
-    wrong = failed(ROWS, wrong_rows(), ("softmax-wrong-axis", ""))
-    text = squeezed(printed(report_of(tmp_path, wrong, failed(AGREES, wrong_rows(), ("scale-missing", "")))))
-    assert "Softmax over the queries." in text
-    assert "Scores are not scaled" not in text
-    assert "1 passed, 2 failed" in text
+def test_every_mistake_stands_once_at_the_top_with_its_cost_and_a_step_refers_to_it(tmp_path):
+    """The costliest first: two checks of 20 points fail for the missing scale, one for the axis."""
+    axis, scale = ("softmax-wrong-axis", ""), ("scale-missing", "")
+    wrong = [failed(ROWS, wrong_rows(), axis), failed(AGREES, wrong_rows(), scale), failed(SHIFT, wrong_rows(), scale)]
+    text = squeezed(printed(report_of(tmp_path, *wrong)))
+    assert "1. Scores are not scaled −40 points" in text
+    assert "2. Softmax over the queries −20 points" in text
+    assert "Seen first in step 1: A shift changes nothing (2 checks fail for it)." in text
+    assert text.index("2. Softmax") < text.index("0 of 60")
+    assert "3 failed (mistakes 1, 2)" in text
 
 
-def test_a_named_fault_comes_before_an_unnamed_one(tmp_path):
-    text = printed(report_of(tmp_path, failed(ROWS, wrong_rows()), failed(AGREES, wrong_rows(), ("scale-missing", ""))))
-    assert "Scores are not scaled" in text
+def test_what_waits_for_a_failed_check_is_a_part_of_its_mistake(tmp_path):
+    wrong = [failed(ROWS, wrong_rows(), ("softmax-wrong-axis", "")), blocked(SHIFT, ROWS)]
+    text = squeezed(printed(report_of(tmp_path, *wrong)))
+    assert "1. Softmax over the queries −40 points" in text
+    assert "(1 more waits for it)" in text
 
 
 def test_an_unnamed_fault_shows_what_was_seen(tmp_path):
     text = squeezed(printed(report_of(tmp_path, failed(ROWS, wrong_rows("hidden"), shown=wrong_rows("a row of 2")))))
-    assert "Every row sums to 1. Seen: a row of 2." in text
+    assert "1. softmax: Wrong, in a way that has no name here" in text
+    assert "Every row sums to 1. Seen: a row of 2" in text
 
 
 def test_stubs_are_named(tmp_path):
     text = squeezed(printed(report_of(tmp_path, failed(GREEDY, stub("generate")), blocked(BYTES, GREEDY))))
-    assert "Not written yet: generate, kv_cache_bytes. kv_cache.py." in text
+    assert "generate(model, prompt, max_new_tokens, use_cache=…) is not written yet." in text
+    assert "Not written yet: generate, kv_cache_bytes" in text
 
 
 def test_a_provisional_report_says_so_and_why(tmp_path):
@@ -89,5 +97,5 @@ def test_a_students_text_is_never_markup(tmp_path):
 def test_a_bar_is_full_only_where_nothing_is_lost(tmp_path):
     extra = "checks:\n  step2.bytes: {weight: 0.01}\n"
     text = printed(report_of(tmp_path, failed(BYTES, wrong_rows()), extra=extra))
-    assert "━" * 10 in text.splitlines()[2]
-    assert "━" * 9 + "─" in text.splitlines()[3]
+    assert "━" * 10 in next(line for line in text.splitlines() if line.startswith("✓  1"))
+    assert "━" * 9 + "─" in next(line for line in text.splitlines() if line.startswith("✗  2"))
