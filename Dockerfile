@@ -28,6 +28,7 @@ COPY reference reference
 COPY grader grader
 COPY rubrics rubrics
 COPY student_template student_template
+COPY examples examples
 RUN ./packages.sh /opt/attnlab . && attnlab --help >/dev/null
 
 FROM judge AS gradescope

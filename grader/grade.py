@@ -28,10 +28,11 @@ from grader.families import FAMILIES, Family
 from grader.measure import turn
 from grader.pictures import Picture
 from grader.report import NOT_YET, TIME_UP, Judged, Report, build_report
+from grader.right import Right
 from grader.rubric import Rubric
 from grader.sandbox import Image, OutOfTime, Sandbox, WorkerSubject
+from harness import broken, draws
 from harness import check as checking
-from harness import draws
 from harness.attend import CAUSAL, SDPA, SELF, SOFTMAX
 from harness.check import CHECKS, Check, CheckResult, Fail
 from harness.checks.step8_cache import DECODE, PREFILL
@@ -88,6 +89,7 @@ def grade(
         sandbox.deadline = None if time_limit is None else began + SHARE * time_limit
         judge = _Judge(submission, sandbox, rubric, secret, measure, device)
         resources.enter_context(judge.open)
+        resources.callback(judge.right.close)
         on_step(_report(judge, rubric, secret, steps, students, done=False))  # whatever ends this, a report is there
         for _ in judge.judge_all(steps):
             on_step(_report(judge, rubric, secret, steps, students, done=False))
@@ -173,6 +175,7 @@ class _Judge:
         self.faults: list[str] = []
         self.kv_kind = _kv_kind(self.submission)
         self.own_attention_fails = False
+        self.right = Right(self.sandbox)
 
     def chosen(self, steps: set[int] | None) -> list[Check]:
         """The checks to be run, in order, with the rubric's own prerequisites."""
@@ -222,12 +225,13 @@ class _Judge:
         return {"kv": self.kv_kind, "companion": "torch", "tensors": "torch"}.get(needs, needs)
 
     @contextlib.contextmanager
-    def _subject(self, needs: str, follow: bool) -> Iterator[WorkerSubject]:
+    def _subject(self, needs: str, follow: bool, sandbox: Sandbox | None = None) -> Iterator[WorkerSubject]:
+        """The submission, or what another sandbox holds, in the worker that such checks need."""
         stand_ins = served.stand_ins() if follow else None
         backend = "torch" if self.kv_kind == "torch" else "numpy"
         kind = self._kind(needs)
         device = self.device if kind == "torch" and needs != "torch" else "cpu"
-        with self.sandbox.group(kind, stand_ins, backend, device) as subject:
+        with (sandbox or self.sandbox).group(kind, stand_ins, backend, device) as subject:
             yield subject
 
     def opened(self, module: str) -> contextlib.AbstractContextManager[WorkerSubject]:
@@ -282,16 +286,28 @@ class _Judge:
                     )
                 measured = contextlib.nullcontext() if self.rubric.weight_of(c) else self._measuring()
                 with loosened(by=self.rubric.tolerance_of(c.id)), measured:
-                    results[c.id] = checking.run(c, subject, draws.seed_of(self.secret, c.id))
-                    if results[c.id].status == "not-run" and needs != "files" and not self.sandbox.time_is_up():
-                        # the grader's own fault may be the machine's, and pass: once more, in a fresh process
-                        subject.close()
-                        results[c.id] = checking.run(c, subject, draws.seed_of(self.secret, c.id))
+                    results[c.id] = self._verdict(c, subject, needs, follow)
                     if needs != "files":
                         subject.forget()
                     if results[c.id].status == "not-run" and self.sandbox.time_is_up():
                         results[c.id] = CheckResult(c, "not-run", reason=TIME_UP)
         return results
+
+    def _verdict(self, check: Check, subject: Any, needs: str, follow: bool) -> CheckResult:
+        """The check's result. One that breaks is tried once more, and then asked of a right submission: where that passes,
+        it broke on what this one said, and failed."""
+        seed = draws.seed_of(self.secret, check.id)
+        result = checking.run(check, subject, seed)
+        if result.broke and needs != "files" and not self.sandbox.time_is_up():
+            subject.close()  # the fault may be the machine's, and pass: in a fresh process
+            result = checking.run(check, subject, seed)
+        if not result.broke or self.sandbox.time_is_up():
+            return result
+        opened = None if needs == "files" else lambda sandbox: self._subject(needs, follow, sandbox)
+        if not self.right.passes(check, seed, opened, tensors=self._kind(needs) == "torch" and needs != "torch"):
+            return result
+        self.faults.append(f"{check.id} broke on what the submission said, and failed: {result.reason} ({result.broke})")
+        return broken.failed(result)
 
     @contextlib.contextmanager
     def _measuring(self) -> Iterator[None]:
@@ -330,7 +346,7 @@ class _Judge:
         else:
             with self._subject(needs, follow) as subject, loosened(by=self.rubric.tolerance_of(judged.check.id)):
                 again = checking.run(judged.check, subject, draws.seed_of(PUBLIC_SECRET, judged.check.id))
-            judged.shown = again.failure
+            judged.shown = (broken.failed(again) if again.broke else again).failure
 
     def _codes(self, result: CheckResult, failure: Fail, needs: str, follow: bool) -> tuple[tuple[str, str], ...]:
         """What explains a failure, and how that was seen: what the check itself saw, what the search matches, what signs say."""

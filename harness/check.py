@@ -6,8 +6,8 @@
 
 The docstring's first line is the title that a student sees. A check names the parameters it needs: `subject`, and any of `case`
 (a draw) and `rng` (a NumPy generator of the check's own seed). A check that knows what is right lies in `grader/checks` and takes
-it from `reference`. It raises `Fail` where something does not hold; any other exception is the check's own fault, and never the
-student's.
+it from `reference`. It raises `Fail` where something does not hold. With any other exception the check broke: on what the
+submission said, where it passes over a right one, or else by its own fault (harness.broken, grader.right).
 
 Modules of checks are found by `discover`: a file dropped into `harness/checks` or `grader/checks` is a part of the lab. Its name
 begins with its step's: step3_sdpa.py.
@@ -19,6 +19,7 @@ import importlib
 import inspect
 import re
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -31,7 +32,7 @@ from harness import contract, draws
 from harness.steps import STEPS as STEPS
 from harness.steps import modules_of
 from harness.steps import step as step
-from harness.subject import LIMITS, Outcome, Subject
+from harness.subject import LIMITS, Call, Outcome, Subject, heard
 
 
 @dataclass(frozen=True)
@@ -101,11 +102,12 @@ class Fail(Exception):
 class CheckResult:
     """What came of one check: evidence, without a verdict on points.
 
-    status   "passed", "failed", "blocked" or "not-run" (the check's own fault, told in `reason`)
+    status   "passed", "failed", "blocked" or "not-run" (told in `reason`)
     notes    codes of things seen that cost nothing (a wider dtype out than in)
     told     what was measured, in plain sentences
     curves   the same as numbers: a name ("seconds", "peak") and its value by n
-    case     the smallest draw found on which it failed; None where it draws nothing
+    case     the smallest draw found on which it failed, or the one on which it broke; None where it draws nothing
+    broke    the last lines of an exception that was no verdict, for staff; `heard` is what was asked last, and its answer
     """
 
     check: Check
@@ -118,6 +120,8 @@ class CheckResult:
     told: tuple[str, ...] = ()
     curves: tuple[tuple[str, Mapping[int, float]], ...] = ()
     case: Any = None
+    broke: str = ""
+    heard: tuple[Call, Outcome] | None = None
 
 
 CHECKS: dict[str, Check] = {}
@@ -170,17 +174,24 @@ def run(check: Check, subject: Subject, seed: int) -> CheckResult:
     _notes.clear()
     _told.clear()
     _curves.clear()
+    heard.clear()
     began = time.perf_counter()
     count = 0
     failing: Any = None
 
     def prop(case: Any) -> None:
-        nonlocal count
+        nonlocal count, failing
         count += 1
-        run_case(check, subject, seed, case)
+        try:
+            run_case(check, subject, seed, case)
+        except Fail:
+            raise
+        except Exception:
+            failing = case  # it breaks, which ends the search
+            raise
 
     failure: Fail | None = None
-    reason = ""
+    reason = broke = ""
     status = "passed"
     try:
         if check.cases is None:
@@ -196,11 +207,11 @@ def run(check: Check, subject: Subject, seed: int) -> CheckResult:
                 failure, failing = found.error, found.case
         status = "failed" if failure else "passed"
     except Exception as error:
-        status, reason = "not-run", f"{type(error).__name__}: {error}"
+        status, reason = "not-run", f"{type(error).__name__}: {error}"[:500]
+        broke = "; ".join(f"{f.name}, line {f.lineno}: {f.line}" for f in traceback.extract_tb(error.__traceback__)[-3:])
     seconds = time.perf_counter() - began
-    return CheckResult(
-        check, status, failure, reason, seconds, tuple(_notes), count, tuple(_told), tuple(_curves), failing
-    )
+    said = (tuple(_notes), count, tuple(_told), tuple(_curves))
+    return CheckResult(check, status, failure, reason, seconds, *said, failing, broke, heard[0] if heard else None)
 
 
 def run_case(check: Check, subject: Subject, seed: int, case: Any) -> None:

@@ -50,8 +50,12 @@ class Asked:
         return self.outcome.value
 
     def array(self, shape: tuple[int, ...], like: npt.DTypeLike | None = None, finite: bool = True) -> Array:
-        """The value as an array of this shape."""
-        return self._array(self.value, "the result", shape, like, finite)
+        """The value as an array of this shape, of numbers."""
+        return self._numbers(self.value, "the result", shape, like, finite)
+
+    def truths(self, shape: tuple[int, ...]) -> Array:
+        """The value as an array of this shape, of truth values or numbers that stand for them."""
+        return self._array(self.value, "the result", shape, None, True)
 
     def arrays(self, names: tuple[str, ...], shapes: tuple[tuple[int, ...], ...], like: npt.DTypeLike | None = None,
                finite: bool = True) -> list[Array]:  # fmt: skip
@@ -65,7 +69,14 @@ class Asked:
         if parts is None or len(parts) != len(names):
             got = _came(value) if parts is None else f"{len(parts)} values"
             raise self.fail(f"{got} came back", f"{len(names)}: {', '.join(names)}", "wrong-shape")
-        return [self._array(p, n, s, like, finite) for p, n, s in zip(parts, names, shapes, strict=True)]
+        return [self._numbers(p, n, s, like, finite) for p, n, s in zip(parts, names, shapes, strict=True)]
+
+    def _numbers(self, value: Any, name: str, shape: tuple[int, ...], like: npt.DTypeLike | None, finite: bool) -> Array:
+        """As `_array` has it; truth values where nothing asks for them are refused, since they cannot be subtracted."""
+        found = self._array(value, name, shape, like, finite)
+        if found.dtype.kind == "b" and like is None:
+            raise self.fail(f"{name} has dtype bool", "floating-point numbers", "wrong-dtype", found)
+        return found
 
     def _array(self, value: Any, name: str, shape: tuple[int, ...], like: npt.DTypeLike | None, finite: bool) -> Array:
         if not isinstance(value, np.ndarray):

@@ -14,9 +14,9 @@ from typing import Any
 
 import harness.checks
 from harness import check as checking
-from harness import draws, loader
+from harness import broken, draws, loader
 from harness.check import Check, CheckResult
-from harness.subject import Call, LocalSubject, Outcome, StandIns
+from harness.subject import Call, LocalSubject, Outcome, StandIns, remember
 
 PUBLIC_SECRET = b"public"
 """The draws of public checks hang on this; the evidence that a student is shown is found with it too."""
@@ -32,10 +32,11 @@ class Held(LocalSubject):
     def ask(self, *calls: Call) -> list[Outcome]:
         if self._modules is None:
             return super().ask(*calls)
-        heard = io.StringIO()
-        with contextlib.redirect_stdout(heard):
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
             outcomes = [self._executor.run(call) for call in calls]
-        self.printed = (self.printed + heard.getvalue())[:65_536]
+        self.printed = (self.printed + said.getvalue())[:65_536]
+        remember(calls, outcomes)
         return outcomes
 
     @contextlib.contextmanager
@@ -85,6 +86,8 @@ def run_check(check: Check, subject: Held, done: dict[str, CheckResult]) -> Chec
         asked: Any = subject.root if check.needs == "files" else subject
         with subject.held():
             result = checking.run(check, asked, seed)
+        if result.broke and not _lacks_torch(result):
+            result = broken.failed(result)  # this very check with these draws passes over right submissions
         if _lacks_torch(result):
             result = CheckResult(check, "not-run", reason="torch is not installed: pip install torch")
     done[check.id] = result

@@ -10,7 +10,7 @@ import contextlib
 import io
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType, ModuleType
@@ -68,6 +68,15 @@ class Outcome:
     @property
     def ok(self) -> bool:
         return self.kind == "value"
+
+
+heard: list[tuple[Call, Outcome]] = []
+"""The last question that any subject was asked, with its answer: what a check that breaks has broken on."""
+
+
+def remember(calls: Sequence[Call], outcomes: Sequence[Outcome]) -> None:
+    """Keeps the last of these in `heard`."""
+    heard[:] = [*zip(calls, outcomes, strict=True)][-1:]
 
 
 @dataclass(frozen=True)
@@ -153,10 +162,11 @@ class LocalSubject(Asking):
         self._executor = Executor(root, self._stand_ins, _invoke, modules)
 
     def ask(self, *calls: Call) -> list[Outcome]:
-        heard = io.StringIO()
-        with contextlib.redirect_stdout(heard), self._executor.active():
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said), self._executor.active():
             outcomes = [self._executor.run(call) for call in calls]
-        self.printed = (self.printed + heard.getvalue())[:65_536]
+        self.printed = (self.printed + said.getvalue())[:65_536]
+        remember(calls, outcomes)
         return outcomes
 
     @contextlib.contextmanager

@@ -30,7 +30,7 @@ from grader.sandbox.interpreter import choose
 from harness import frames, wire
 from harness.check import Fail
 from harness.hosting.host import SandboxError, Worker, remove
-from harness.subject import LIMITS, Asking, Call, Clocks, Outcome, StandIns
+from harness.subject import LIMITS, Asking, Call, Clocks, Outcome, StandIns, remember
 
 __all__ = ["Limits", "OutOfTime", "Sandbox", "SandboxError", "WorkerSubject"]
 _MIB = 2**20
@@ -254,6 +254,7 @@ class WorkerSubject(Asking):
                 outcomes.append(outcomes[-1])
             else:
                 outcomes.append(self._ask(call))
+        remember(calls, outcomes)
         return outcomes
 
     def _ask(self, call: Call) -> Outcome:

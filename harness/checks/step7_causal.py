@@ -24,7 +24,7 @@ of_attention = partial(check, functions=(SELF, CAUSAL), families=("causal_mask",
 def causal(subject: Subject, n: int, m: int | None = None) -> tuple[Asked, Array]:
     """The submission's causal_mask: the call, and where it is not zero."""
     asked = ask(subject, CAUSAL, n) if m is None else ask(subject, CAUSAL, n, n_keys=m)
-    return asked, asked.array((n, n if m is None else m)) != 0
+    return asked, asked.truths((n, n if m is None else m)) != 0
 
 
 def _sees_up_to(asked: Asked, mask: Array, first: int) -> None:
@@ -71,7 +71,7 @@ def n_keys_defaults_to_n_queries(subject: Subject, case: int) -> None:
     _, mask = causal(subject, case)
     for named in ({"n_keys": None}, {"n_keys": case}):
         asked = ask(subject, CAUSAL, case, **named)
-        if not np.array_equal(asked.array((case, case)) != 0, mask):
+        if not np.array_equal(asked.truths((case, case)) != 0, mask):
             raise asked.fail("not the mask of causal_mask(n)", "the same mask", got=asked.value)
 
 

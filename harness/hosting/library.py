@@ -19,7 +19,7 @@ import numpy
 import harness
 from harness import contract
 
-_JUDGE = frozenset(("reference", "grader", "rubrics", "attnlab_grader", "tests"))
+_JUDGE = frozenset(("reference", "grader", "rubrics", "attnlab_grader", "tests", "examples"))
 # torch's own companions, beside what the contract forbids in attention.py
 _TORCH = contract.FORBIDDEN_LIBRARIES | frozenset(
     ("torchgen", "torchaudio", "nvidia", "sympy", "networkx", "scikit_learn")

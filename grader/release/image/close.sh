@@ -2,7 +2,7 @@
 # close.sh FOLDER: keeps the judge's files from every user but root. A submission runs as another user, and on kernels that lack
 # Landlock this is what divides it from them.
 set -euo pipefail
-for package in reference grader rubrics; do
+for package in reference grader rubrics examples.base examples.torch; do
   chmod -R go= "$("$1/bin/python" -c "import $package, os; print(os.path.dirname($package.__file__))")"
 done
 if [ -d /autograder/source ]; then chmod -R go= /autograder/source; fi
