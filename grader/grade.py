@@ -306,7 +306,9 @@ class _Judge:
         opened = None if needs == "files" else lambda sandbox: self._subject(needs, follow, sandbox)
         if not self.right.passes(check, seed, opened, tensors=self._kind(needs) == "torch" and needs != "torch"):
             return result
-        self.faults.append(f"{check.id} broke on what the submission said, and failed: {result.reason} ({result.broke})")
+        self.faults.append(
+            f"{check.id} broke on what the submission said, and failed: {result.reason} ({result.broke})"
+        )
         return broken.failed(result)
 
     @contextlib.contextmanager

@@ -13,7 +13,7 @@ import reference.attention
 from harness.subject import Call, Outcome, Subject
 from harness.values import Array, Callback
 from harness.virtual_decoder import Decoder, Decoding
-from harness.virtual_time import MOST_CALLS, Device, Watched, lent
+from harness.virtual_time import MOST_BYTES, MOST_CALLS, Device, Watched, kept_bytes, lent
 from reference.variants.experiments import ATTENTIONS, Compared, Search
 
 MANY_CALLS = 400  # of `fits`: no search that asks a number of times like log n, or its square, comes near
@@ -64,10 +64,12 @@ class Attention:
     name: str = "right"
     spoil: Callable[[Array], Array] | None = None
     calls: list[Compared] = field(default_factory=list)
+    noted: int = 0
 
     def attend(self, Q: Array, K: Array, V: Array, mask: Any = None, scale: Any = None) -> tuple[Array, Array]:
-        if len(self.calls) > MOST_CALLS:
-            raise ValueError("called too often")
+        self.noted += 2 * kept_bytes(Q, K, V, mask, scale)  # the output is noted too
+        if len(self.calls) > MOST_CALLS or self.noted > MOST_BYTES:
+            raise ValueError("called too often, or with too much")
         Q, K, V = (np.asarray(a) for a in (Q, K, V))
         mask = None if mask is None else np.asarray(mask)
         with np.errstate(all="ignore"):

@@ -208,7 +208,9 @@ def run(check: Check, subject: Subject, seed: int) -> CheckResult:
         status = "failed" if failure else "passed"
     except Exception as error:
         status, reason = "not-run", f"{type(error).__name__}: {error}"[:500]
-        broke = "; ".join(f"{f.name}, line {f.lineno}: {f.line}" for f in traceback.extract_tb(error.__traceback__)[-3:])
+        broke = "; ".join(
+            f"{f.name}, line {f.lineno}: {f.line}" for f in traceback.extract_tb(error.__traceback__)[-3:]
+        )
     seconds = time.perf_counter() - began
     said = (tuple(_notes), count, tuple(_told), tuple(_curves))
     return CheckResult(check, status, failure, reason, seconds, *said, failing, broke, heard[0] if heard else None)

@@ -71,7 +71,9 @@ class Asked:
             raise self.fail(f"{got} came back", f"{len(names)}: {', '.join(names)}", "wrong-shape")
         return [self._numbers(p, n, s, like, finite) for p, n, s in zip(parts, names, shapes, strict=True)]
 
-    def _numbers(self, value: Any, name: str, shape: tuple[int, ...], like: npt.DTypeLike | None, finite: bool) -> Array:
+    def _numbers(
+        self, value: Any, name: str, shape: tuple[int, ...], like: npt.DTypeLike | None, finite: bool
+    ) -> Array:
         """As `_array` has it; truth values where nothing asks for them are refused, since they cannot be subtracted."""
         found = self._array(value, name, shape, like, finite)
         if found.dtype.kind == "b" and like is None:

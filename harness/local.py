@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import harness.checks
-from harness import check as checking
 from harness import broken, draws, loader
+from harness import check as checking
 from harness.check import Check, CheckResult
 from harness.subject import Call, LocalSubject, Outcome, StandIns, remember
 

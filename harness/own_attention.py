@@ -17,7 +17,7 @@ import numpy as np
 from harness import contract
 from harness.subject import Call, Subject
 from harness.values import Array, Callback
-from harness.virtual_time import MOST_CALLS, lent
+from harness.virtual_time import MOST_BYTES, MOST_CALLS, kept_bytes, lent
 
 ATTEND = ("scaled_dot_product_attention", "self_attention")
 Change = Callable[[Array], Array]
@@ -49,6 +49,7 @@ class OwnAttention:
     calls: list[Attended] = field(default_factory=list)
     one_at_a_time: threading.Lock = field(default_factory=threading.Lock)
     stopped: Exception | None = None
+    noted: int = 0
 
     def lent(self) -> dict[str, Callback]:
         asking = {f: self._attend if f.name in ATTEND else self._ask for f in contract.functions_of("attention")}
@@ -60,6 +61,9 @@ class OwnAttention:
         given = dict(zip((*function.required, *function.optional), args, strict=False)) | kwargs
         arrays = tuple(given.pop(name, None) for name in function.required)
         mask = given.get("mask")
+        self.noted += kept_bytes(*arrays, mask)
+        if self.noted > MOST_BYTES:
+            raise ValueError("called with more numbers than are noted")
         self.calls.append(Attended(arrays, mask))
         if self.turn is not None and isinstance(mask, np.ndarray):
             given["mask"] = self.turn(mask)

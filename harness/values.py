@@ -7,8 +7,9 @@ else a submission returns becomes an `Opaque`, which carries nothing but the nam
 from __future__ import annotations
 
 import enum
+import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,6 +22,7 @@ MAX_DEPTH = 6
 MAX_ITEMS = 200_000
 MAX_TEXT = 65_536
 MAX_INT_BITS = 1024
+MAX_HOLLOW = 65_536
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,11 @@ def is_array(value: object) -> bool:
     return np.ndarray in type(value).__mro__ or is_tensor(value)
 
 
+def is_hollow(shape: Sequence[int]) -> bool:
+    """Whether an array has no entries and yet so many rows that a list of them would fill the memory."""
+    return 0 in shape and math.prod(max(size, 1) for size in shape) > MAX_HOLLOW
+
+
 def plain_array(value: Any) -> Array | Opaque:
     """A copy as an exact np.ndarray of a numeric or boolean dtype; subclasses are stripped, lookalikes refused."""
     if is_tensor(value):
@@ -137,6 +144,8 @@ def plain_array(value: Any) -> Array | Opaque:
     if np.ndarray not in type(value).__mro__:
         return Opaque(type_name(value))
     base = np.ndarray.view(value, np.ndarray) if type(value) is not np.ndarray else value
+    if is_hollow(base.shape):
+        return Opaque(f"numpy.ndarray of shape {base.shape}")
     if base.dtype.kind not in "fiub":
         return Opaque(f"numpy.ndarray of dtype {base.dtype.kind if base.dtype.names else base.dtype}")
     return np.array(base, order="C", copy=True, subok=False)

@@ -17,6 +17,15 @@ from harness.subject import Call, Outcome, Subject
 from harness.values import Blank, Callback, Handle
 
 MOST_CALLS = 5_000  # a measurement that calls more often is stopped
+MOST_BYTES = 64 * 2**20  # of arrays that are noted of all calls together
+
+
+def kept_bytes(*values: Any) -> int:
+    """Bytes of those that are arrays or lists. Raises ValueError for what no measurement passes to attention."""
+    for value in values:
+        if not isinstance(value, np.ndarray | list | tuple | int | float | type(None)):
+            raise ValueError(f"attention was called with a {type(value).__name__}")
+    return sum(np.asarray(value).nbytes for value in values if isinstance(value, np.ndarray | list | tuple))
 
 
 def lent(function: Callable[..., Any], by_handle: bool = False) -> Callback:

@@ -15,6 +15,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from harness import values
 from harness.values import Blank, Callback, Dtype, Handle, Laid, Opaque, Proxy
 
 MAX_FRAME = 512 * 2**20
@@ -97,13 +98,15 @@ def decode(data: bytes, back: Back | None = None) -> Any:
             dtype = np.dtype(str(dtype_text))
             if dtype.kind not in _KINDS or len(shape) > 32 or any(type(s) is not int or s < 0 for s in shape):
                 raise BadFrame("an array of a kind that may not cross")
-            if math.prod(shape) * dtype.itemsize != len(raw):
+            if math.prod(shape) * dtype.itemsize != len(raw) or values.is_hollow(shape):
                 raise BadFrame("an array whose size is not that of its bytes")
             found = np.frombuffer(raw, dtype).reshape(shape).copy()
             return found if order == "C" and writeable else Laid(found, str(order), bool(writeable))
         if code == _HANDLE:
             id_, kind, shape, dtype_name = fields
-            return Handle(int(id_), str(kind), None if shape is None else tuple(int(s) for s in shape), dtype_name)
+            if type(id_) is not int or not 0 <= id_ < 2**63:
+                raise BadFrame("a handle of no number that a frame holds")
+            return Handle(id_, str(kind), None if shape is None else tuple(int(s) for s in shape), dtype_name)
         if code == _OPAQUE:
             return Opaque(str(fields[0]))
         if code == _DTYPE:

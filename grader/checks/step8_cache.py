@@ -26,8 +26,8 @@ from harness.checks.step8_cache import (
     store,
 )
 from harness.checks.step8_decoder import Sizes, cache_for, decode, forward, keep_model, prefill, sizes
-from harness.checks.step8_generate import generated
-from harness.expect import ask
+from harness.checks.step8_generate import generated, ids_of
+from harness.expect import ask, spell_value
 from harness.subject import Subject
 from harness.values import Array, Callback, Handle
 from reference import cache as cached
@@ -653,11 +653,13 @@ def generate_leaves_the_prompt(subject: Subject, case: tuple[Sizes, bool]) -> No
         asked = ask(
             subject, GENERATE, kept, given, 3, use_cache=case[1], echo=True, shown=f"generate(model, {prompt}, 3)"
         )
-        value = asked.value
+        ids = ids_of(asked, 3, VOCABULARY)
         after = asked.outcome.echo[1] if len(asked.outcome.echo) > 1 else given
-        if isinstance(after, list | tuple | np.ndarray) and [*after] != prompt:
-            raise asked.fail(f"the prompt was {prompt} and is {[*after]}", "a prompt left as it was", "input-mutated")
-        _same_ids([*value] if isinstance(value, list | tuple | np.ndarray) else [], right, asked.text)
+        if not np.array_equal(after, prompt):
+            raise asked.fail(
+                f"the prompt was {prompt} and is {spell_value(after)}", "a prompt left as it was", "input-mutated"
+            )
+        _same_ids(ids, right, asked.text)
 
 
 # A prompt this long and this many new tokens: with a cache they add NEW - 1 query rows a head, without it whole texts.

@@ -110,10 +110,8 @@ class Results:
 
 
 def _finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:
-        return False
+    """No number of a measurement fills 64 bits, and of larger ones a product can no longer be written as a float."""
+    return abs(value) < 2**63 if type(value) is int else math.isfinite(value)
 
 
 def _shown(value: Any) -> str:

@@ -5,6 +5,7 @@ A submission can take its process over and write on the wire whatever it likes. 
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,10 @@ def read(frame: bytes) -> dict[str, Any]:
         reply = wire.decode(frame)
         if type(reply) is not dict:
             raise BadFrame("no reply")
-        return {name: _checked(value, 0) for name, value in reply.items()}
+        checked = {name: _checked(value, 0) for name, value in reply.items()}
+        if type(checked.get("is", "")) is not str:
+            raise BadFrame("a reply of no kind")
+        return checked
     except BadFrame:
         raise
     except Exception as error:  # whatever a library makes of bytes that are not what they should be
@@ -42,14 +46,13 @@ def outcome(reply: dict[str, Any]) -> Outcome:
     except (KeyError, TypeError, ValueError) as error:
         raise BadFrame(f"an outcome without its parts: {error}") from None
     if (
-        kind not in KINDS
+        any(type(word) is not str for word in (kind, code, name, text))
+        or kind not in KINDS
         or type(echo) is not list
         or len(lines) > _MOST_FRAMES
         or (kind == "missing" and code not in CODES)
     ):
         raise BadFrame("an outcome of no kind")
-    if type(name) is not str or type(text) is not str:
-        raise BadFrame("words that are no text")
     return Outcome(kind, value, tuple(echo), code if kind == "missing" else "", name[:200], text, lines)
 
 
@@ -93,7 +96,7 @@ def _checked(value: Any, depth: int) -> Any:
 
 def _handle(handle: Handle) -> Handle:
     sizes = handle.shape or ()
-    fits = len(sizes) <= 32 and all(0 <= size < 2**40 for size in sizes)
+    fits = len(sizes) <= 32 and all(size >= 0 for size in sizes) and math.prod(max(s, 1) for s in sizes) < 2**40
     if (
         not fits
         or len(handle.kind) > 200

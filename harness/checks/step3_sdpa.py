@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from harness.check import check, note
-from harness.expect import Asked, ask
+from harness.expect import Asked, ask, spell_value
 from harness.own_attention import over_own_attention
 from harness.subject import Subject
 from harness.values import Array
@@ -46,9 +46,8 @@ def rows_of(asked: Asked, shapes: Sequence[tuple[int, ...]]) -> list[dict[str, A
         if missing:
             raise asked.fail(f"a row has no {' and no '.join(missing)}", "shape, max_abs_diff and backend in every row")
         given = row["shape"]
-        given = tuple(given.tolist()) if hasattr(given, "tolist") else given
-        if not isinstance(given, list | tuple) or tuple(given) != shape:
-            raise asked.fail(f"the row of {shape} says shape {given!r}", f"shape {shape}")
+        if not isinstance(given, list | tuple | np.ndarray) or not np.array_equal(given, shape):
+            raise asked.fail(f"the row of {shape} says shape {spell_value(given)}", f"shape {shape}")
         difference = row["max_abs_diff"]
         if hasattr(difference, "ndim") and difference.ndim == 0:
             difference = difference.item()

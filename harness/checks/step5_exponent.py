@@ -31,12 +31,11 @@ power_laws = st.tuples(lengths, st.floats(0.5, 3), st.floats(-6, 3))  # ns, expo
 def numbers(asked: Asked, count: int, what: str) -> list[float]:
     """The result as a list of that many finite floats. Raises Fail."""
     value = asked.value
-    if isinstance(value, np.ndarray) and value.ndim == 1:
-        value = value.tolist()
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple | np.ndarray) or (isinstance(value, np.ndarray) and value.ndim != 1):
         raise asked.fail(f"the result is {spell_value(value)}", f"a list of {count} {what}")
     if len(value) != count:
         raise asked.fail(f"{len(value)} {what} came back", f"{count}")
+    value = value.tolist() if isinstance(value, np.ndarray) else value
     plain = [v.item() if isinstance(v, np.ndarray) and v.ndim == 0 else v for v in value]
     for number in plain:
         if isinstance(number, bool) or not isinstance(number, int | float):

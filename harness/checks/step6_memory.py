@@ -131,14 +131,14 @@ class Fits:
 
     def __init__(self, threshold: int, most: int = MOST_CALLS, raises: bool = False) -> None:
         self.threshold, self.most, self.raises = threshold, most, raises
-        self.asked: list[Any] = []
+        self.asked: list[int | float] = []
 
     def __call__(self, n: Any) -> bool:
+        if not isinstance(n, int | float) or isinstance(n, bool):
+            raise ValueError(f"fits was called with {spell_value(n)}")
         self.asked.append(n)
         if len(self.asked) > self.most:
             raise ValueError(f"fits was called {self.most} times already")
-        if not isinstance(n, int | float) or isinstance(n, bool):
-            raise ValueError(f"fits was called with {n!r}")
         if n > self.threshold and self.raises:
             raise MemoryError("there is no room")
         return bool(n <= self.threshold)

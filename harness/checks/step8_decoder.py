@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from harness.check import Fail, check
 from harness.checks.step8_cache import DECODE, FORWARD, KV_CACHE, PREFILL, held, length, must_refuse, new_cache
-from harness.expect import Asked, ask
+from harness.expect import Asked, ask, spell_value
 from harness.subject import Call, Outcome, Subject
 from harness.values import Array, Handle, Opaque
 
@@ -103,9 +103,10 @@ def random_decoder(case: Sizes) -> tuple[dict[str, Any], list[int]]:
 
 def keep_model(subject: Subject, fields: dict[str, Any]) -> Handle:
     """The given model.py's Decoder with these fields."""
-    value = ask(subject, "@model", fields, keep=True, shown="Decoder(…)").value
-    assert isinstance(value, Handle)
-    return value
+    asked = ask(subject, "@model", fields, keep=True, shown="Decoder(…)")
+    if not isinstance(asked.value, Handle):
+        raise asked.fail(f"Decoder(…) is {spell_value(asked.value)}", "the Decoder of the given model.py")
+    return asked.value
 
 
 def cache_for(subject: Subject, fields: dict[str, Any], capacity: int) -> Handle:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.check import Fail, check
 from harness.checks.step8_cache import FORWARD, GENERATE
 from harness.checks.step8_decoder import DECODING, VOCABULARY, Sizes, forward, keep_model, random_decoder, sizes
-from harness.expect import ask
+from harness.expect import Asked, ask
 from harness.subject import Subject
 from harness.values import Array, Handle
 
@@ -39,14 +39,18 @@ def generate_gives_ids(subject: Subject, case: tuple[Sizes, int, bool]) -> None:
 def generated(subject: Subject, model: Handle, prompt: Any, n: int, use_cache: bool, vocabulary: int) -> list[int]:
     """The ids that generate gives: as many as asked for, ints, of the vocabulary."""
     shown = f"generate(model, {len(prompt)} tokens, {n}, use_cache={use_cache})"
-    asked = ask(subject, GENERATE, model, prompt, n, use_cache=use_cache, shown=shown)
+    return ids_of(ask(subject, GENERATE, model, prompt, n, use_cache=use_cache, shown=shown), n, vocabulary)
+
+
+def ids_of(asked: Asked, n: int, vocabulary: int) -> list[int]:
+    """The result as that many ids, ints of the vocabulary. Raises Fail."""
     value = asked.value
-    if isinstance(value, np.ndarray) and value.ndim == 1 and (value.dtype.kind in "iu" or not value.size):
-        value = [int(i) for i in value]
-    if not isinstance(value, list | tuple):
+    if not isinstance(value, list | tuple | np.ndarray) or (isinstance(value, np.ndarray) and value.ndim != 1):
         raise asked.fail("no list came back", f"a list of {n} ids", "not-an-array")
     if len(value) != n:
         raise asked.fail(f"{len(value)} ids came back", f"{n} ids")
+    if isinstance(value, np.ndarray) and (value.dtype.kind in "iu" or not n):
+        value = value.tolist()
     if not all(type(i) is int and 0 <= i < vocabulary for i in value):
         raise asked.fail("not all are ints of the vocabulary", f"ints from 0 to {vocabulary - 1}", "wrong-dtype")
     return list(value)

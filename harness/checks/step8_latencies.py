@@ -25,11 +25,11 @@ def latencies(asked: Asked, n_steps: int) -> tuple[float, list[float], int]:
     if missing:
         raise asked.fail(f"the result has no {' and no '.join(missing)}", "prefill_s, decode_s and cache_bytes")
     steps = value["decode_s"]
-    steps = steps.tolist() if isinstance(steps, np.ndarray) else steps
-    if not isinstance(steps, list | tuple):
+    if not isinstance(steps, list | tuple | np.ndarray) or (isinstance(steps, np.ndarray) and steps.ndim != 1):
         raise asked.fail(f"decode_s is {spell_value(steps)}", f"a list of {n_steps} floats")
     if len(steps) != n_steps:
         raise asked.fail(f"decode_s has {len(steps)} times", f"{n_steps}: one a decode step after the prefill")
+    steps = steps.tolist() if isinstance(steps, np.ndarray) else steps
     plain = [
         v.item() if getattr(v, "ndim", None) == 0 else v for v in (value["prefill_s"], value["cache_bytes"], *steps)
     ]

@@ -43,6 +43,9 @@ def test_what_a_worker_sends_is_read_as_it_was(value):
         Blank((2, 2)),
         [Blank((2,))],
         Handle(1, "array", (2**50,)),
+        Handle(1, "array", (2**39, 0, 4)),
+        Handle("9" * 30),
+        Handle(-1),
         Handle(1, "x" * 999),
     ],
 )
@@ -54,7 +57,7 @@ def test_what_only_the_judge_sends_is_refused(value):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"kind": "passed"}, {"kind": "missing", "code": "unrecognised"}, {"echo": 1}, {"type": 1}, {"text": None}, {"frames": [[1, 2, 3]]}, {"frames": 7}],
+    [{"is": np.ones(2)}, {"kind": np.ones(2)}, {"code": np.ones(2)}, {"text": Handle(1)}, {"kind": "passed"}, {"kind": "missing", "code": "unrecognised"}, {"echo": 1}, {"type": 1}, {"text": None}, {"frames": [[1, 2, 3]]}, {"frames": 7}],
     ids=str,
 )  # fmt: skip
 def test_an_outcome_of_no_kind_is_refused(changes):
@@ -74,6 +77,12 @@ def test_a_call_of_no_lent_function_is_refused(number):
 def test_a_number_of_more_than_64_bits_is_no_number(value):
     """No answer is as large, and a check that asks NumPy whether it is finite would break on it."""
     assert answers.outcome(answers.read(framed([value]))).value == [Opaque("number of more than 64 bits")]
+
+
+def test_an_array_of_no_entries_has_few_rows():
+    """It has no bytes, and a list of its rows would take gigabytes."""
+    with pytest.raises(BadFrame):
+        answers.read(framed(np.zeros((2**22, 0))))
 
 
 def test_an_array_of_many_dimensions_is_named():

@@ -122,8 +122,9 @@ def test_a_file_that_is_no_result_fails_its_checks(text: str, submission: Callab
 
 
 def test_numbers_too_large_for_a_float_are_found(submission: Callable[..., Path]) -> None:
-    """An integer of a thousand digits is no measurement."""
-    assert "step9.results.memory" in failed(edited(submission(), lambda r: r.update(largest_n=10**1000)))
+    """An integer of hundreds of digits is no measurement, and its products, which no float holds, break nothing."""
+    for numbers in ({"largest_n": 10**1000}, {"memory_n": 10**200}, {"score_bytes": 10**308, "itemsize": 10**40}):
+        assert failed(edited(submission(), lambda r, n=numbers: r.update(n))) == ["step9.results.memory"]
 
 
 def test_blank_and_broken_pictures_are_found(submission: Callable[..., Path]) -> None:

@@ -44,10 +44,10 @@ def stub_failure() -> Fail:
 @pytest.mark.parametrize(("below", "status", "reason"), [
     ("passed", "passed", ""),
     ("failed", "blocked", "The title of step1.below."),
-    ("not-run", "not-run", "RuntimeError: the check broke"),
+    ("not-run", "blocked", "The title of step1.below."),
 ])  # fmt: skip
 def test_what_stands_on_a_check_waits_for_it(below: str, status: str, reason: str) -> None:
-    """A check is blocked by a failure below it, is not run over one that was not, and else is run."""
+    """A check is blocked by one below it that failed, or broke on what the submission said, and else is run."""
     done: dict[str, CheckResult] = {}
     subject = Held(BASE)
     run_check(check("step1.below", below), subject, done)

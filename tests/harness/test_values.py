@@ -48,6 +48,12 @@ def test_everything_else_becomes_opaque(value):
     assert type(plain(value)) is Opaque
 
 
+def test_an_array_of_no_entries_crosses_while_its_rows_are_few():
+    """An empty cache's keys do; 2**22 rows of nothing are named by their shape."""
+    assert plain(np.zeros((0, 2, 3))).shape == (0, 2, 3)
+    assert plain(np.zeros((2**22, 0))) == Opaque("numpy.ndarray of shape (4194304, 0)")
+
+
 def test_numpy_scalars_become_python_numbers():
     """np.float32(0.5) is the number 0.5."""
     assert [plain(np.float32(0.5)), plain(np.int64(3)), plain(np.bool_(True))] == [0.5, 3, True]
