@@ -36,14 +36,16 @@ def test_the_two_scripts_lie_at_the_top_and_can_be_run(autograder):
 
 def test_the_packages_are_whole_and_nothing_else_of_the_folder_comes_along(autograder):
     names = set(autograder.namelist())
-    for package in ("harness", "reference", "grader", "rubrics", "student_template"):
+    for package in ("harness", "reference", "grader", "rubrics", "student_template", "examples/base", "examples/torch"):
         sources = {
             p.relative_to(ROOT).as_posix() for p in (ROOT / package).rglob("*.py") if "__pycache__" not in p.parts
         }
         assert sources <= names
     assert {"pyproject.toml", "harness/pyproject.toml", "constraints.txt", "rubrics/lab.yaml"} <= names
     assert not [
-        n for n in names if "__pycache__" in n or n.endswith(".pyc") or n.startswith((".", "tests", "examples", "out"))
+        n
+        for n in names
+        if "__pycache__" in n or n.endswith(".pyc") or n.startswith((".", "tests", "examples/one", "out"))
     ]
 
 
