@@ -18,6 +18,7 @@ from grader.diagnosis import Explanation, families
 from harness.check import Check, Fail, run_case
 from harness.subject import LocalSubject
 from reference import attention
+from reference.variants import cache_module
 from reference.variants.space import Failed, Option, Probe, Variant
 
 ATTENTION = {
@@ -28,7 +29,10 @@ ATTENTION = {
     "causal_mask": "causal_mask",
     "positions": "sinusoidal_positions",
 }
-"""Families whose variants can be served as functions of attention.py, and the function of each."""
+"""Families whose variants are functions of attention.py, and the function of each."""
+
+FAMILIES = frozenset({*ATTENTION, "cache", "kv_cache_bytes"})
+"""Those whose variants can be served: what explains a failure is known for these alone."""
 
 GIVEN = Path(str(harness.given.__file__)).parent
 """Where model.py lies, the one file of the judge's own submission."""
@@ -43,7 +47,7 @@ def explaining(check: Check, case: Any, seed: int, found: Mapping[str, Explanati
     `found` are explanations of the functions that the check asks, by family. A fault counts where it alone breaks the check
     on this case, or where the check holds once it is taken back from all that was found.
     """
-    served = {name: e.variant for name, e in found.items() if e.variant and name in ATTENTION}
+    served = {name: e.variant for name, e in found.items() if e.variant and name in FAMILIES}
     if not _fails(check, case, seed, served):
         return {}
     named: dict[str, Explanation] = {}
@@ -65,7 +69,7 @@ def breaks(check: Check, case: Any, seed: int, code: str, names: Iterable[str]) 
     return any(
         _fails(check, case, seed, {name: Variant({decision.name: option})})
         for name in names
-        if name in ATTENTION
+        if name in FAMILIES
         for decision in families()[name].SPACE
         for option in decision.options
         if option.code == code
@@ -86,7 +90,7 @@ def _fails(check: Check, case: Any, seed: int, served: Served) -> bool:
     """Whether the check fails on the case over a right submission with these faults. A check that breaks shows nothing."""
     try:
         with np.errstate(all="ignore"):
-            run_case(check, _subject(served), seed, case)
+            run_case(check, subject_of(served), seed, case)
     except Fail:
         return True
     except Exception:
@@ -94,13 +98,15 @@ def _fails(check: Check, case: Any, seed: int, served: Served) -> bool:
     return False
 
 
-def _subject(served: Served) -> LocalSubject:
-    module = ModuleType("attention")
+def subject_of(served: Served) -> LocalSubject:
+    """A submission of the judge's own, attention.py and kv_cache.py, in this process: right but for these faults."""
+    module, kv_cache = ModuleType("attention"), ModuleType("kv_cache")
     for family, name in ATTENTION.items():
         right = getattr(attention, name)
         variant = served.get(family)
         setattr(module, name, _serving(family, name, variant) if variant else right)
-    return LocalSubject(GIVEN, modules={"attention": module})
+    vars(kv_cache).update(vars(cache_module.functions(served.get("cache", {}), served.get("kv_cache_bytes"))))
+    return LocalSubject(GIVEN, modules={"attention": module, "kv_cache": kv_cache})
 
 
 def _serving(family: str, name: str, variant: Variant) -> Callable[..., Any]:

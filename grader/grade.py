@@ -361,7 +361,7 @@ class _Judge:
             if name in FAMILIES and (explanation := self._explanation(FAMILIES[name], follow)) is not None
         }
         seed = draws.seed_of(self.secret, check.id)
-        if all(name in blame.ATTENTION for name in found):
+        if all(name in blame.FAMILIES for name in found):
             named = blame.explaining(check, result.case, seed, found)
         else:
             known = {code: e for e in found.values() for code in e.codes if code != UNRECOGNISED}
@@ -369,7 +369,7 @@ class _Judge:
         if named:
             return tuple((code, _proof(explanation)) for code, explanation in named.items())
         hint = self._hint(result, needs, follow)
-        if hint is not None and hint.code is not None and set(check.families) <= set(blame.ATTENTION):
+        if hint is not None and hint.code is not None and set(check.families) <= set(blame.FAMILIES):
             hint = hint if blame.breaks(check, result.case, seed, hint.code, check.families) else None
         code = (hint.code if hint else None) or failure.code or UNRECOGNISED
         return ((code, hint.seen if hint else ""),)
