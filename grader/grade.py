@@ -368,11 +368,40 @@ class _Judge:
             named = {code: e for code, e in known.items() if code in check.about} or known
         if named:
             return tuple((code, _proof(explanation)) for code, explanation in named.items())
+        unsteady = self._unsteady(result, needs, follow)
+        if unsteady:
+            return ((unsteady, ""),)
         hint = self._hint(result, needs, follow)
         if hint is not None and hint.code is not None and set(check.families) <= set(blame.FAMILIES):
             hint = hint if blame.breaks(check, result.case, seed, hint.code, check.families) else None
         code = (hint.code if hint else None) or failure.code or UNRECOGNISED
         return ((code, hint.seen if hint else ""),)
+
+    def _unsteady(self, result: CheckResult, needs: str, follow: bool) -> str:
+        """The code of a result that changes from call to call, where that is why this check of the same file fails.
+
+        No search can match such answers. A remembered result is the reason only where the failing case passes when it is the
+        first thing that is asked; noise, once it was seen, is in everything that the same file computes.
+        """
+        module = {name.partition(".")[0] for name in result.check.functions}
+        seen = {
+            j.result.failure.code
+            for j in self.judged.values()
+            if j.result.failure is not None and module & {name.partition(".")[0] for name in j.check.functions}
+        }
+        if "not-deterministic" in seen:
+            return "not-deterministic"
+        if "stale-result" not in seen or self.sandbox.time_is_up():
+            return ""
+        try:
+            with self._subject(needs, follow) as subject, self.sandbox.uncounted():
+                checking.run_case(result.check, subject, draws.seed_of(self.secret, result.check.id), result.case)
+        except (Fail, OutOfTime):
+            return ""
+        except Exception as error:  # as with a search that breaks
+            self.faults.append(f"{result.check.id} asked alone: {type(error).__name__}: {error}"[:300])
+            return ""
+        return "stale-result"
 
     def _hint(self, result: CheckResult, needs: str, follow: bool) -> Hint | None:
         """What the submission's own outputs give away, where the search has no name for it; as a student's own run looks."""
