@@ -112,7 +112,7 @@ def _mistake(found: _Found) -> Mistake:
     if d.title == NOT_WRITTEN and len(found.functions) > 1:
         message = f"Still to write: {functions}."
     elif d.code == "unrecognised":
-        title = f"{functions or 'A check'}: {d.title}"
+        title = f"{functions or check.title.rstrip('.')}: no known mistake fits"
         message = (
             f"{check.title} Seen: {evidence.seen}" if evidence else f"{check.title} Seen on inputs that are not shown."
         )

@@ -5,6 +5,7 @@ It is a student's page: checks that are not visible to students, and what is for
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib import resources
@@ -126,11 +127,12 @@ def kind(picture: Picture) -> str:
 def heat(
     table: Sequence[Sequence[float | None]], right: Sequence[Sequence[float | None]]
 ) -> Iterator[list[tuple[str, str]]]:
-    """Rows of (text, classes) for a heat map: ten depths, and `off` for a weight that is not the right one."""
+    """Rows of (text, classes) for a heat map: ten depths, and `off` for the weight of each row that is furthest from the right one."""
     for row, wanted in zip(table, right, strict=True):
         cells = []
-        for value, w in zip(row, wanted, strict=True):
-            wrong = value is None or w is None or abs(value - w) >= OFF
+        distances = [math.inf if v is None or w is None else abs(v - w) for v, w in zip(row, wanted, strict=True)]
+        for value, distance in zip(row, distances, strict=True):
+            wrong = distance >= OFF and distance == max(distances)
             depth = 0 if value is None else round(10 * min(max(value, 0.0), 1.0))
             text = "none" if value is None else _weight(value)
             cells.append((text, f"h{depth}" + " off" * wrong))

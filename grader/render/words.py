@@ -83,7 +83,8 @@ def seen_in(mistake: Mistake) -> str:
             f"{mistake.waiting} more {'waits' if mistake.waiting == 1 else 'wait'} for {'it' if mistake.checks == 1 else 'these'}"
         )
     more = f" ({', '.join(others)})" if others else ""
-    return f"Seen first in step {mistake.step}: {mistake.check.rstrip('.')}{more}."
+    where = "" if mistake.check in mistake.message else f": {mistake.check.rstrip('.')}"
+    return f"Seen first in step {mistake.step}{where}{more}."
 
 
 def mistake_lines(mistake: Mistake) -> list[str]:

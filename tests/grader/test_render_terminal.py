@@ -59,7 +59,7 @@ def test_what_waits_for_a_failed_check_is_a_part_of_its_mistake(tmp_path):
 
 def test_an_unnamed_fault_shows_what_was_seen(tmp_path):
     text = squeezed(printed(report_of(tmp_path, failed(ROWS, wrong_rows("hidden"), shown=wrong_rows("a row of 2")))))
-    assert "1. softmax: Wrong, in a way that has no name here" in text
+    assert "1. softmax: no known mistake fits" in text
     assert "Every row sums to 1. Seen: a row of 2" in text
 
 
