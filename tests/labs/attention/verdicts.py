@@ -23,7 +23,7 @@ from grader.rubric import Rubric, load_rubric
 from harness.local import Held, public_checks
 from harness.messages import MESSAGES
 from harness.plugin import Lab
-from harness.subject import Call, StandIns
+from harness.subject import Call, LocalSubject, StandIns
 from tests.labs.attention.edits import Entry, write
 
 GENERIC = frozenset(
@@ -32,7 +32,7 @@ GENERIC = frozenset(
 """Codes that accuse of nothing: they say how a call ended."""
 
 
-class _Subject(Held):
+class _Subject(LocalSubject):
     """A group's subject: as a worker's, it can be told to forget, and to end."""
 
     device = "cpu"
@@ -79,9 +79,7 @@ class InProcess:
     def group(
         self, kind: str, stand_ins: StandIns | None = None, backend: str = "numpy", device: str = "cpu"
     ) -> Iterator[_Subject]:
-        subject = _Subject(self.root, stand_ins)
-        with subject.held():
-            yield subject
+        yield _Subject(self.root, stand_ins)
 
 
 @dataclass
