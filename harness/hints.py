@@ -8,6 +8,7 @@ gets none. The looking is done in harness.signs.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,6 +30,18 @@ FAMILIES: dict[str, Callable[[Asking], Iterator[Hint]]] = {
 OF_FUNCTION = {"scaled_dot_product_attention": "sdpa", "sinusoidal_positions": "positions"}
 """Families that are not called as their function is."""
 
+OF_DTYPE = {"wrong-dtype", "narrow-arithmetic"}
+"""What can make a result's dtype another than asked."""
+
+NEVER_RAISING = (
+    *("softmax-whole", "softmax-ignores", "softmax-global", "softmax-max-", "softmax-clamped", "softmax-argmax"),
+    *("softmax-epsilon", "softmax-unnormalised", "softmax-wrong-base", "softmax-not-", "softmax-sum-", "softmax-plus-"),
+    *("scale-missing", "scale-by-dk", "scale-inverted", "scale-after", "scale-ignored", "scale-compounded"),
+    *("mask-ignored", "mask-inverted", "mask-after", "mask-multiplied", "mask-added", "mask-finite", "causal-mask-"),
+    *("positions-", "not-finite", "narrow-", "not-deterministic"),
+)
+"""Faults (by how their codes begin) that change numbers, and end no call with an exception."""
+
 BUILT_ON = {"self_attention": ("project", "sdpa"), "sdpa": ("softmax",)}
 
 
@@ -43,25 +56,50 @@ class Hints:
         if family not in self._found:
             look = FAMILIES.get(family)
             with np.errstate(all="ignore"):
-                self._found[family] = list(look(self._subject)) if look else []
+                found = look(self._subject) if look else ()
+                self._found[family] = [replace(hint, family=family) for hint in found]
         return self._found[family]
 
     def on(self, result: CheckResult) -> Hint | None:
-        """The hint that belongs to a failed check: a fault that has a name before one that has none.
+        """The hint that explains a failed check: a fault that has a name before one that has none.
 
         Among those, what the check is about, then anything of its families, then of what it calls and that is built on.
         """
-        code = result.failure.code if result.failure else None
+        failure = result.failure
+        code = failure.code if failure else None
         if code is not None and code not in GENERAL and code in MESSAGES:
             return Hint(code, MESSAGES[code].says)
-        if result.failure is not None and "NotImplementedError" in result.failure.seen:
+        if failure is not None and "NotImplementedError" in failure.seen:
             return None
-        about = (
-            hint for family in result.check.families for hint in self.of(family) if hint.code in result.check.about
-        )
-        named = (hint for family in _families(result.check) for hint in self.of(family) if hint.code is not None)
-        other = (hint for family in _families(result.check) for hint in self.of(family))
-        return next((hint for found in (about, named, other) for hint in found), None)
+        found = [hint for family in _families(result.check) for hint in self.of(family) if _can_be(hint, result)]
+        raised = failure is not None and failure.code == "raised" and failure.frames
+        if found and raised:
+            nearest = min(_away(hint, result) for hint in found)
+            found = [hint for hint in found if _away(hint, result) == nearest]
+        about = (hint for hint in found if hint.code in result.check.about and hint.family in result.check.families)
+        named = (hint for hint in found if hint.code is not None)
+        return next((hint for hints in (about, named, found) for hint in hints), None)
+
+
+def explains(check: Check, code: str) -> bool:
+    """Whether this fault can fail this check."""
+    return True
+
+
+def _away(hint: Hint, result: CheckResult) -> int:
+    """How far what was seen is from an exception that failed a check: 0 for the same line, 2 for another."""
+    frames = result.failure.frames if result.failure else ()
+    return 1 if hint.at is None else 0 if hint.at == (frames[-1].file, frames[-1].line) else 2
+
+
+def _can_be(hint: Hint, result: CheckResult) -> bool:
+    """Whether what was seen can have failed the check in this way."""
+    code, failure = hint.code or hint.like, result.failure
+    if failure is not None and failure.code == "wrong-dtype" and code not in OF_DTYPE:
+        return False
+    if failure is not None and failure.code == "raised" and code is not None and code.startswith(NEVER_RAISING):
+        return False
+    return code is None or explains(result.check, code)
 
 
 def _families(check: Check) -> list[str]:

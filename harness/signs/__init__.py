@@ -16,10 +16,18 @@ from harness.values import Array
 
 @dataclass(frozen=True)
 class Hint:
-    """What was seen, and the code of the catalogue that it proves (None where it proves none)."""
+    """What was seen, and the code of the catalogue that it proves (None where it proves none).
+
+    family   where it was seen: of harness.hints.FAMILIES
+    like     for a hint without a code: a code that would fail the same checks
+    at       the file and line of the submission that raised, where what was seen is an exception
+    """
 
     code: str | None
     seen: str
+    family: str = ""
+    like: str | None = None
+    at: tuple[str, int] | None = None
 
     @property
     def look(self) -> str:
@@ -44,6 +52,12 @@ def pair(outcome: Outcome, output: tuple[int, ...], weights: tuple[int, ...]) ->
         return None
     first, second = (array(Outcome("value", v), s) for v, s in zip(value, (output, weights), strict=True))
     return None if first is None or second is None else (first, second)
+
+
+def place(outcome: Outcome) -> tuple[str, int] | None:
+    """The line of the submission that raised."""
+    frame = outcome.frames[-1] if outcome.frames else None
+    return None if frame is None else (frame.file, frame.line)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -105,6 +119,13 @@ def or_else(named: Look, described: Look) -> Look:
     return look
 
 
+def narrowed(array: Any) -> bool:
+    """Whether a float64 array holds float32 numbers alone, and they are not as simple as those of a table of zeros and halves."""
+    if not isinstance(array, np.ndarray) or array.dtype != np.float64 or not np.isfinite(array).all():
+        return False
+    return np.array_equal(array, array.astype(np.float32)) and bool((array * 2**12 % 1).any())
+
+
 def turned_inside(x: Array) -> Array:
     """The same numbers, all but the first and last in reverse."""
     flat = x.ravel().copy()
@@ -117,7 +138,8 @@ def fixed_axis(outcome: Outcome) -> bool:
     if outcome.kind != "raised":
         return False
     beyond = re.search(r"axis (\d+) is out of bounds for array of dimension (\d+)", outcome.text)
-    return beyond is not None or "axes don't match array" in outcome.text
+    few = "axes don't match array", "tuple index out of range", "index 2 is out of range"
+    return beyond is not None or any(text in outcome.text for text in few)
 
 
 def rows_sum(weights: Array) -> str:

@@ -18,9 +18,11 @@ from harness.signs import (
     changed,
     close,
     form,
+    narrowed,
     numbers,
     or_else,
     pair,
+    place,
     same,
     slope,
     sums,
@@ -30,6 +32,7 @@ from harness.signs import scale as signs_scale
 from harness.signs import sdpa as signs_sdpa
 from harness.signs import softmax as signs_softmax
 from harness.subject import Asking, Outcome
+from harness.values import Array
 
 PROJECT = "attention.project"
 SDPA = "attention.scaled_dot_product_attention"
@@ -50,6 +53,12 @@ def _project(subject: Asking) -> Iterator[Hint]:
         yield Hint("scores-transposed", "Q comes from W_K and K from W_Q.")
     if same(V, X):
         yield Hint("values-unprojected", "V is X itself.")
+    if narrowed(Q) and narrowed(K) and narrowed(V):
+        yield Hint("narrow-arithmetic", "Every number of Q, K and V is a float32 one, and the inputs are float64.")
+    batch = subject.call(PROJECT, np.stack([X, X + 1]), W_Q, W_K, W_V)
+    if batch.kind == "raised":
+        seen = f"For X with a batch axis project raises {batch.type.split('.')[-1]}: {batch.text[:80]}."
+        yield Hint("batch-unsupported", seen, at=place(batch))
 
 
 def _project_described(subject: Asking) -> Iterator[Hint]:
@@ -60,7 +69,7 @@ def _project_described(subject: Asking) -> Iterator[Hint]:
     for name, matrix, value in zip("QKV", W, outcome.value, strict=True):
         got = array(Outcome("value", value), (4, matrix.shape[1]))
         if got is not None and not close(got, X @ matrix):
-            yield Hint(None, f"{name} is not X @ W_{name}.")
+            yield Hint(None, f"{name} is not X @ W_{name}.", like="projection-transposed")
             return
 
 
@@ -71,7 +80,7 @@ def _self_attention(subject: Asking) -> Iterator[Hint]:
     if changed(subject, SELF, X, W_Q, W_K, W_V):
         yield Hint("input-mutated", "X or a matrix is not the same after the call.")
     found = pair(outcome, (4, 6), (4, 4))
-    if found is None:
+    if found is None or _as_its_parts(subject):
         return
     output, weights = found
     hint = sums(weights)
@@ -102,6 +111,23 @@ def _self_attention(subject: Asking) -> Iterator[Hint]:
         yield Hint("mask-ignored", "With and without a mask the weights are the same.")
 
 
+def _as_its_parts(subject: Asking) -> bool:
+    """Whether self_attention gives what the submission's own attention of its own projections gives, under a mask too.
+
+    What is wrong with it is then wrong with these.
+    """
+    X, W_Q, W_K, W_V = numbers((4, 7), (7, 5), (7, 5), (7, 3))
+    projected = subject.call(PROJECT, X, W_Q, W_K, W_V).value
+    if not isinstance(projected, tuple | list) or len(projected) != 3:
+        return False
+    for named in ({"mask": signs_mask.LOPSIDED}, {}):
+        whole = pair(subject.call(SELF, X, W_Q, W_K, W_V, **named), (4, 3), (4, 4))
+        parts = pair(subject.call(SDPA, *projected, **named), (4, 3), (4, 4))
+        if whole is None or parts is None or not all(map(same, whole, parts)):
+            return False
+    return True
+
+
 def _factor_of_self(subject: Asking, sizes: signs_scale.Sizes, seed: int) -> float | None:
     """What self_attention multiplies the scores by."""
     n, d, d_k, d_v = (sizes[name] for name in ("n", "d", "d_k", "d_v"))
@@ -124,19 +150,22 @@ def _self_described(subject: Asking) -> Iterator[Hint]:
             continue
         for i, what in ((1, "weights are"), (0, "output is")):
             if not close(found[i], expected[i]):
-                yield Hint(None, f"{under} {what} not what attention gives for project(X, W_Q, W_K, W_V).")
+                seen = f"{under} {what} not what attention gives for project(X, W_Q, W_K, W_V)."
+                yield Hint(None, seen, like="values-unprojected")
                 return
 
 
 def _causal_mask(subject: Asking) -> Iterator[Hint]:
-    square = array(subject.call("attention.causal_mask", 4), (4, 4))
+    square = _shown(subject.call("attention.causal_mask", 4), (4, 4))
     if square is None:
         return
-    visible = square.astype(bool)
+    visible, dtype = square
+    if dtype:
+        yield Hint("wrong-dtype", f"causal_mask(4) {dtype}.")
     below, above = np.tri(4, k=-1, dtype=bool), ~np.tri(4, dtype=bool)
     if np.array_equal(visible, np.tri(4, dtype=bool)):
-        short = array(subject.call("attention.causal_mask", 2, n_keys=4), (2, 4))
-        if short is not None and np.array_equal(short.astype(bool), np.tri(2, 4, dtype=bool)):
+        short = _shown(subject.call("attention.causal_mask", 2, n_keys=4), (2, 4))
+        if short is not None and np.array_equal(short[0], np.tri(2, 4, dtype=bool)):
             yield Hint(
                 "causal-mask-upper-left", "causal_mask(2, 4) lets two queries see as if they were the first two."
             )
@@ -147,13 +176,24 @@ def _causal_mask(subject: Asking) -> Iterator[Hint]:
     elif visible[~above].all() and visible[0, 1] and not visible.all():
         yield Hint("causal-mask-lookahead", "causal_mask(4) lets the first query see the second key.")
     elif visible.all():
-        yield Hint(None, "causal_mask(4) hides nothing.")
+        yield Hint(None, "causal_mask(4) hides nothing.", like="causal-mask-lookahead")
     else:
         query, key = (int(i) for i in np.argwhere(visible == above)[0])
-        yield Hint(
-            None,
-            f"causal_mask(4) {'shows' if key > query else 'hides'} key {key} {'to' if key > query else 'from'} query {query}.",
-        )
+        does, to = ("shows", "to") if key > query else ("hides", "from")
+        yield Hint(None, f"causal_mask(4) {does} key {key} {to} query {query}.", like="causal-mask-strict")
+
+
+def _shown(outcome: Outcome, shape: tuple[int, ...]) -> tuple[Array, str] | None:
+    """Where a causal mask lets a query see a key, and what is to say of its dtype: an additive mask is 0 there."""
+    table = outcome.value
+    if not outcome.ok or not isinstance(table, np.ndarray) or table.shape != shape or table.dtype.kind not in "fibu":
+        return None
+    if table.dtype == bool:
+        return table, ""
+    numbers = np.unique(table)
+    if len(numbers) == 2 and numbers[0] < -1 and numbers[1] == 0:
+        return table == 0, f"holds 0 and {numbers[0]:g}, as a mask that is added does: booleans are asked for"
+    return table != 0, f"has the dtype {table.dtype}: booleans are asked for"
 
 
 def _positions(subject: Asking) -> Iterator[Hint]:
@@ -168,17 +208,32 @@ def _positions(subject: Asking) -> Iterator[Hint]:
     elif same(first[:2], [math.sin(1), math.cos(1)]):
         yield Hint("positions-from-one", "The first row holds sin(1) and cos(1): it is position 1.")
     elif same(first, [0, 1] * 4):
-        turn = np.arctan2(second[0::2], second[1::2])
-        if not same(second[0::2] ** 2 + second[1::2] ** 2, np.ones(4)):
-            yield Hint("positions-wrong-frequency", "A sine and its cosine beside it have different frequencies.")
-        elif not same(turn[1], 0.1):
-            yield Hint(
-                "positions-wrong-frequency", f"At d = 8 the second pair turns by {turn[1]:.4g} a position, not by 1/10."
-            )
+        yield from _frequencies(second)
+    elif not first.any():
+        yield Hint(None, "Row 0 is all zeros, and cos 0 is 1.", like="positions-from-one")
     else:
-        yield Hint(
-            None, f"At position 0 the first columns are {first[0]:.4g} and {first[1]:.4g}: sin 0 is 0 and cos 0 is 1."
-        )
+        seen = f"At position 0 the first columns are {first[0]:.4g} and {first[1]:.4g}: sin 0 is 0 and cos 0 is 1."
+        yield Hint(None, seen, like="positions-from-one")
+
+
+def _frequencies(row: Array) -> Iterator[Hint]:
+    """By which angle each pair of columns turns from one position to the next, read off position 1, at d = 8."""
+    if not same(row[0::2] ** 2 + row[1::2] ** 2, np.ones(4)):
+        yield Hint("positions-wrong-frequency", "A sine and its cosine beside it have different frequencies.")
+        return
+    turns = np.arctan2(row[0::2], row[1::2])
+    if close(turns, 0.1 ** np.arange(4)):
+        return
+    seen = f"At d = 8 the pairs of columns turn by {', '.join(f'{turn:.4g}' for turn in turns)} a position"
+    if same(turns, np.full(4, turns[0])):
+        rule = "all by the same angle: is the exponent rounded to a whole number (//)?"
+    elif same(turns, 1e4 ** -(np.arange(4) / 3)):
+        rule = "the last by 1/10000: the exponent is divided by d - 2, and not by d."
+    elif turns.min() > 0 and same(turns, turns[1] ** np.arange(4)):
+        rule = f"as if the base were {turns[1] ** -4:.6g} and not 10000."
+    else:
+        rule = "and should turn by 1, 0.1, 0.01 and 0.001."
+    yield Hint("positions-wrong-frequency", f"{seen}, {rule}")
 
 
 FAMILIES: dict[str, Look] = {

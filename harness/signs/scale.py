@@ -1,4 +1,4 @@
-"""What the scores were multiplied by, read from the ratios of weights: by which name it goes, or what it hangs on.
+"""What the scores were multiplied by, read from the ratios of weights: by which name it goes, or what it depends on.
 
 A factor is named where it is that option's at two problems of other sizes; one that has no name is described by what
 moves it.
@@ -65,7 +65,7 @@ def described(measure: Measure, one: Sizes) -> Iterator[Hint]:
     redrawn = measure(one, 1)
     if redrawn is not None and not _near(at_one, redrawn):
         seen = f"With other numbers in Q and K the scores' factor changes, from {at_one:.3g} to {redrawn:.3g}"
-        yield Hint(None, f"{seen}; it should hang on d_k alone.")
+        yield Hint(None, f"{seen}; it should depend only on d_k.", like="scale-missing")
         return
     for name in one:
         few, many = ({**one, name: size} for size in (2, 9))
@@ -73,7 +73,11 @@ def described(measure: Measure, one: Sizes) -> Iterator[Hint]:
         if name == "d_k" or factors[0] is None or factors[1] is None or _near(*factors):
             continue
         seen = f"{factors[0]:.3g} with {few[name]}, {factors[1]:.3g} with {many[name]}"
-        yield Hint(None, f"The scores' factor changes with {WORDS[name]}: {seen}; it should hang on d_k alone.")
+        yield Hint(
+            None,
+            f"The scores' factor changes with {WORDS[name]}: {seen}; it should depend only on d_k.",
+            like="scale-missing",
+        )
         return
     wide = {**one, "d_k": 4 * one["d_k"]}
     at_wide = measure(wide, 0)
@@ -81,10 +85,12 @@ def described(measure: Measure, one: Sizes) -> Iterator[Hint]:
         return
     if _near(at_one, at_wide):
         seen = f"The scores are multiplied by {at_one:.4g} at d_k = {one['d_k']} and at d_k = {wide['d_k']}"
-        yield Hint(None, f"{seen}; it should be 1/sqrt(d_k), {right(one):.4g} and {right(wide):.4g}.")
+        yield Hint(
+            None, f"{seen}; it should be 1/sqrt(d_k), {right(one):.4g} and {right(wide):.4g}.", like="scale-missing"
+        )
     else:
         seen = f"The scores are multiplied by {at_one:.4g} at d_k = {one['d_k']} and by {at_wide:.4g} at {wide['d_k']}"
-        yield Hint(None, f"{seen}; 1/sqrt(d_k) is {right(one):.4g} and {right(wide):.4g}.")
+        yield Hint(None, f"{seen}; 1/sqrt(d_k) is {right(one):.4g} and {right(wide):.4g}.", like="scale-missing")
 
 
 def _near(a: float | None, b: float | None) -> bool:

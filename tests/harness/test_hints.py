@@ -163,7 +163,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
 
 DESCRIBED: list[tuple[str, str, str, str]] = [
     ("softmax", "ratio is 1.649, not e", "np.exp(x - largest)", "np.exp((x - largest) / 2)"),
-    ("softmax", "do not stand to each other", "    powers = np.exp(x - largest)", "    powers = 1 + (x - x.min(axis=axis, keepdims=True))"),
+    ("softmax", "do not have the ratio", "    powers = np.exp(x - largest)", "    powers = 1 + (x - x.min(axis=axis, keepdims=True))"),
     ("softmax", "Rows of weights do not sum to 1", POWERS, "    return 0.9 * powers / powers.sum(axis=axis, keepdims=True)"),
     ("project", "K is not X @ W_K", PROJECT, "    return X @ W_Q, 2 * X @ W_K, X @ W_V"),
     ("sdpa", "changes with the number of keys: 0.449 with 2, 0.94 with 9", SCALE, "        scale = math.log(K.shape[-2] + 1) / math.sqrt(Q.shape[-1])"),
