@@ -101,6 +101,12 @@ def _can_be(hint: Hint, result: CheckResult) -> bool:
         return False
     return code is None or explains(result.check, code)
 
+    def all_on(self, result: CheckResult) -> list[Hint]:
+        """That hint first, then whatever else has a name in the check's own families."""
+        first = self.on(result)
+        more = [hint for family in result.check.families for hint in self.of(family) if hint.code is not None]
+        return [] if first is None else [first, *(hint for hint in more if hint != first)]
+
 
 def _families(check: Check) -> list[str]:
     """Where to look, in this order: the check's own families, those of the functions that it calls, what these stand on."""

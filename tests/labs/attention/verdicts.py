@@ -188,7 +188,7 @@ def complaints(entry: Entry, graded: Verdict | None, student: Verdict | None) ->
             found.append(f"grader: did not fail {', '.join(passed)}")
         if not graded.points.get(entry.steps[0]):
             found.append(f"grader: no points were lost in step {entry.steps[0]}")
-        unnamed = set(entry.codes) - GENERIC - graded.named
+        unnamed = set(entry.codes) - graded.named.union(*graded.codes.values())
         if len(unnamed) > len(graded.named & set(entry.also)):
             found.append(f"grader: not named {', '.join(sorted(unnamed))}")
     if student and entry.hinted and not student.named & entry.expected:
