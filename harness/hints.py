@@ -80,6 +80,12 @@ class Hints:
         named = (hint for hint in found if hint.code is not None)
         return next((hint for hints in (about, named, found) for hint in hints), None)
 
+    def all_on(self, result: CheckResult) -> list[Hint]:
+        """That hint first, then whatever else has a name in the check's own families."""
+        first = self.on(result)
+        found = [hint for family in result.check.families for hint in self.of(family) if _can_be(hint, result)]
+        return [] if first is None else [first, *(hint for hint in found if hint.code is not None and hint != first)]
+
 
 def explains(check: Check, code: str) -> bool:
     """Whether this fault can fail this check."""
@@ -100,12 +106,6 @@ def _can_be(hint: Hint, result: CheckResult) -> bool:
     if failure is not None and failure.code == "raised" and code is not None and code.startswith(NEVER_RAISING):
         return False
     return code is None or explains(result.check, code)
-
-    def all_on(self, result: CheckResult) -> list[Hint]:
-        """That hint first, then whatever else has a name in the check's own families."""
-        first = self.on(result)
-        more = [hint for family in result.check.families for hint in self.of(family) if hint.code is not None]
-        return [] if first is None else [first, *(hint for hint in more if hint != first)]
 
 
 def _families(check: Check) -> list[str]:
