@@ -260,6 +260,41 @@ def _must_run(subject: Subject, case: Sizes, use_cache: bool) -> None:
     generated(subject, keep_model(subject, fields), prompt, 2, use_cache, VOCABULARY)
 
 
+# After how many reads of W_V it becomes another: each pass over the text reads it once, or once a head or a token.
+READS = (1, 2, 3, 4, 6, 8, 12, 18, 26, 38, 56, 84, 126)
+BINS = 9  # ids, each of which says how much of what a token sees was computed from the later W_V
+
+
+def telling_decoder() -> tuple[dict[str, Any], Array]:
+    """A decoder whose best id is the share, in eighths, of values that come from the other W_V: and that W_V.
+
+    With W_Q = 0 a token takes the mean of the values that it sees, (2 s, -1, 0) where a share s are of the later matrix. So
+    the logit of id j is largest where (s - j/8)² is least; W_O is so large that a token's own embedding does not matter.
+    """
+    share = np.arange(BINS) / (BINS - 1)
+    embedding = np.stack([share, share**2, np.ones(BINS)], axis=1)
+    first, later = np.zeros((3, 3)), np.zeros((3, 3))
+    first[2], later[2] = (0, -1, 0), (2, -1, 0)
+    layer = {"W_Q": np.zeros((3, 3)), "W_K": np.eye(3), "W_V": first, "W_O": 1e6 * np.eye(3)}
+    fields = {"embedding": embedding, "layers": [layer], "n_heads": 1, "n_kv_heads": 1, "positions": "none"}
+    return fields, later
+
+
+def computed_again(subject: Subject) -> list[int] | None:
+    """Ids of a call of generate that show its prompt's values computed anew between two tokens; None where no call does.
+
+    A new row among those of the prompt moves the share by less than an eighth; only all rows at once move it further.
+    """
+    fields, later = telling_decoder()
+    prompt = [i % BINS for i in range(PROMPT)]
+    for reads in READS:
+        ids = subject.call("@switched", fields, later, reads, GENERATE, prompt, NEW, use_cache=True).value
+        are_ids = isinstance(ids, list | tuple) and len(ids) > 1 and all(type(i) is int and 0 <= i < BINS for i in ids)
+        if are_ids and int(np.abs(np.diff(ids)).max()) > 2:
+            return list(ids)
+    return None
+
+
 @check(
     "step8.generate.rows-with-the-cache",
     cases=plain,
@@ -279,6 +314,11 @@ def rows_with_the_cache(subject: Subject, case: Sizes) -> None:
     if grown is not None and grown > _BETWEEN:
         seen = f"{NEW - 1} more tokens cost {grown:.1f} times the rows of keys that a prompt of {PROMPT} costs"
         raise Fail(seen, f"about {_CACHED:.2f} times", code="cache-unused", call=f"generate(model, prompt, {NEW})")
+    ids = computed_again(subject)
+    if ids is not None:
+        seen = "where W_V becomes another between two new tokens, the prompt's values become others too"
+        right = "the values of the prompt as the cache holds them"
+        raise Fail(seen, right, code="cache-unused", call=f"generate(model, prompt, {NEW})", got=np.array(ids))
 
 
 @check(
