@@ -342,7 +342,8 @@ class _Judge:
         if self.sandbox.time_is_up():
             return  # the verdict stands; what would show it to the student is not looked for any more
         if failure.code in LIMITS or self.secret == PUBLIC_SECRET:
-            judged.shown = failure if self.secret == PUBLIC_SECRET else None
+            # what happens while a file loads knows no hidden input
+            judged.shown = failure if self.secret == PUBLIC_SECRET or " while importing " in failure.seen else None
         elif needs == "files":
             judged.shown = failure
         else:
@@ -371,13 +372,11 @@ class _Judge:
         unsteady = self._unsteady(result, needs, follow)
         if unsteady:
             return ((unsteady, ""),)
-        hints = [hint for hint in self._hints(result, needs, follow) if hint.code is not None]
-        if set(check.families) <= set(blame.FAMILIES):
-            hints = [h for h in hints if h.code and blame.breaks(check, result.case, seed, h.code, check.families)]
-        else:
-            hints = hints[:1]
-        seen = {str(hint.code): hint.seen for hint in reversed(hints)}
-        return tuple(reversed(seen.items())) or ((failure.code or UNRECOGNISED, ""),)
+        hint = self._hint(result, needs, follow)
+        if hint is not None and hint.code is not None and set(check.families) <= set(blame.FAMILIES):
+            hint = hint if blame.breaks(check, result.case, seed, hint.code, check.families) else None
+        code = (hint.code if hint else None) or failure.code or UNRECOGNISED
+        return ((code, hint.seen if hint else ""),)
 
     def _unsteady(self, result: CheckResult, needs: str, follow: bool) -> str:
         """The code of a result that changes from call to call, where that is why this check of the same file fails.
@@ -405,11 +404,11 @@ class _Judge:
             return ""
         return "stale-result"
 
-    def _hints(self, result: CheckResult, needs: str, follow: bool) -> list[Hint]:
+    def _hint(self, result: CheckResult, needs: str, follow: bool) -> Hint | None:
         """What the submission's own outputs give away, where the search has no name for it; as a student's own run looks."""
         check = result.check
         if needs == "files" or self.sandbox.time_is_up() or any(self.sandbox.strikes[f] for f in check.functions):
-            return []
+            return None
         key = (needs, follow)
         if key not in self.hints:
             subject = self.open.enter_context(self._subject(needs, follow))
@@ -417,12 +416,12 @@ class _Judge:
         hints, subject = self.hints[key]
         try:
             with self.sandbox.uncounted():
-                return hints.all_on(result)
+                return hints.on(result)
         except OutOfTime:
-            return []
+            return None
         except Exception as error:  # a sign that breaks costs a name, not a point; staff are told
             self.faults.append(f"signs of {check.id}: {type(error).__name__}: {error}"[:300])
-            return []
+            return None
         finally:
             subject.close()  # until the next look: a process less beside what is judged
 

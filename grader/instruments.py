@@ -102,6 +102,8 @@ def over_attention(subject: Subject) -> Iterator[tuple[Subject, Attention]]:
     attention = Attention()
     decoder = Decoder(Decoding(1, 1, True, False, (1.0,), (1.0,)), Watched(Device(False)))
     with subject.lend({"attention": attention.lent(), "kv_cache": decoder.lent(subject.backend)}) as borrower:
+        borrower.load("experiments")
+        attention.calls, attention.noted = [], 0
         yield borrower, attention
 
 

@@ -11,7 +11,6 @@ Built-in names beside "module.function":
     @len handle               len()                           @method handle, name, *args
     @lines name, *args        calls a function, and counts the lines of Python that it runs
     @rows fields, name, *args calls a function of a Decoder with these fields, and counts the rows multiplied by its W_K
-    @switched fields, later, reads, name, *args   calls a function of a Decoder whose W_V is another from so many reads of it on
     @timed name, *args        seconds of a call by this process's own clock, and its kept result: no evidence for a judge
     @same a, b                whether two handles are one object
     @random shapes, dtype, seed   keeps standard-normal arrays that are made here, a handle each
@@ -31,7 +30,6 @@ Built-in names beside "module.function":
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import inspect
 import itertools
 import sys
@@ -44,7 +42,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import adapters, contract, counted, loader, switched, values
+from harness import adapters, contract, counted, loader, namesakes, values
 from harness.subject import Call, Frame, Outcome, StandIns
 from harness.values import Array, Blank, Callback, Dtype, Handle, Keep, Laid, Opaque, Proxy
 
@@ -96,6 +94,9 @@ class Executor:
         helpers = {path.stem for path in root.glob("*.py")} | {path.name for path in root.iterdir() if path.is_dir()}
         given = {*contract.MODULES, *contract.OPTIONAL_MODULES, "model"}
         self._tops = (helpers | given) - {"numpy", "torch", *sys.stdlib_module_names}
+        self._namesakes = namesakes.Namesakes(root)
+        self._beside: dict[str, ModuleType | None] = {}
+        self._loading = 0
         for module, names in stand_ins.items():
             self._own[module] = self._stand_in(module, names)
 
@@ -107,7 +108,11 @@ class Executor:
         sys.modules.update(self._own)
         sys.path.insert(0, str(self._root))
         try:
-            yield
+            with (
+                self._namesakes.found(),
+                contextlib.chdir(self._root),
+            ):  # files are named from its own folder, as at home
+                yield
         finally:
             if str(self._root) in sys.path:
                 sys.path.remove(str(self._root))
@@ -130,11 +135,14 @@ class Executor:
             raise Missing(self._problems[name].code, str(self._problems[name]))
         if name not in sys.modules and not (self._root / f"{name}.py").is_file():
             raise Missing("file-missing", f"{name}.py is missing.")
+        self._loading += 1
         try:
             return loader.import_module(self._root, name)
         except loader.ImportProblem as problem:
             self._problems[name] = problem
             raise Missing(problem.code, str(problem)) from None
+        finally:
+            self._loading -= 1
 
     def backend(self) -> str:
         try:
@@ -146,7 +154,7 @@ class Executor:
         """One call, whatever it does short of ending the process."""
         try:
             tensors = call.name.startswith("attention_torch.") or (
-                call.name.startswith(("kv_cache.", "@m", "@tensor", "@rows", "@switched")) and self.backend() == "torch"
+                call.name.startswith(("kv_cache.", "@m", "@tensor", "@rows")) and self.backend() == "torch"
             )
             function = self._find(call.name)
             args = [self._receive(value, tensors) for value in call.args]
@@ -301,11 +309,6 @@ class Executor:
         self._find(name)(self._do_model({**fields, "layers": layers}), *args, **kwargs)
         return count.rows
 
-    def _do_switched(self, fields: dict[str, Any], later: Any, reads: int, name: str, *args: Any, **kwargs: Any) -> Any:
-        model = self._do_model(fields)
-        layers = switched.layers(model.layers, later, reads)
-        return self._find(name)(dataclasses.replace(model, layers=layers), *args, **kwargs)
-
     def _do_same(self, a: Any, b: Any) -> bool:
         return a is b
 
@@ -388,15 +391,36 @@ class Executor:
             if isinstance(value, Proxy | str):
                 setattr(module, attribute, self._receive(value, tensors))
             elif not attribute[0].isupper():
-                setattr(module, attribute, self._function(value, tensors))
+                setattr(module, attribute, self._own_while_loading(name, attribute, self._function(value, tensors)))
             else:  # a class, so that annotations such as `KVCache | None` still work
-                make = self._function(value, tensors)
+                make = self._own_while_loading(name, attribute, self._function(value, tensors))
                 setattr(
                     module, attribute, type(attribute, (), {"__new__": lambda cls, *a, _make=make, **k: _make(*a, **k)})
                 )
             if f"{name}.{attribute}" in self._adapted:  # the submission's other files call it by its own name
                 setattr(module, self._adapted[f"{name}.{attribute}"], getattr(module, attribute))
         return module
+
+    def _own_while_loading(self, module: str, name: str, lent: Callable[..., Any]) -> Callable[..., Any]:
+        """What is lent; but while a file loads, the submission's own. A try-out at import is no answer to any question."""
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            if self._loading:
+                own = getattr(self._lie_beside(module), self._adapted.get(f"{module}.{name}", name), None)
+                with contextlib.suppress(Exception):  # one that does not work is replaced by what is lent
+                    if own is not None:
+                        return own(*args, **kwargs)
+            return lent(*args, **kwargs)
+
+        return function
+
+    def _lie_beside(self, name: str) -> ModuleType | None:
+        """The submission's own file of a module that is lent, loaded when first wanted; None where it does not load."""
+        if name not in self._beside:
+            self._beside[name] = None
+            with contextlib.suppress(Exception):
+                self._beside[name] = namesakes.load(self._root / f"{name}.py")
+        return self._beside[name]
 
     def _raised(self, error: BaseException) -> Outcome:
         frames = [

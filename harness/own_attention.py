@@ -93,6 +93,8 @@ def over_own_attention(subject: Subject) -> Iterator[tuple[Subject, OwnAttention
     """
     attention = OwnAttention(subject)
     with subject.lend({"attention": attention.lent()}) as borrower:
+        borrower.load("experiments")
+        attention.calls, attention.noted = [], 0
         try:
             yield borrower, attention
         finally:

@@ -110,6 +110,9 @@ class Subject(Protocol):
         What it was lent already stays lent.
         """
 
+    def load(self, module: str) -> None:
+        """Loads a module now. What is lent is called by what it does meanwhile: whoever counts calls begins afterwards."""
+
     def clocks(self) -> Clocks:
         """The kernel's clocks of the submission's process: read before and after a call, they say what it cost."""
 
@@ -136,6 +139,9 @@ class Asking:
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Outcome:
         return self.ask(Call(name, args, kwargs))[0]
+
+    def load(self, module: str) -> None:
+        self.ask(Call("@import", (module,)))
 
     def keep(self, name: str, *args: Any, **kwargs: Any) -> Outcome:
         return self.ask(Call(name, args, kwargs, keep=True))[0]

@@ -172,13 +172,9 @@ class Decoded:
 
     @property
     def path(self) -> str:
-        return path_of(self.work, self.new)
-
-
-def path_of(work: Sequence[tuple[str, float]], new: int) -> str:
-    """What the last calls after a prefill were: "steps" with a cache, "passes" without, "both" or "none"."""
-    kinds = {kind for kind, _ in work[1:][-new:]}
-    return "none" if not kinds else {"pass": "passes", "step": "steps"}[kinds.pop()] if len(kinds) == 1 else "both"
+        """What the last calls after a prefill were: "steps" with a cache, "passes" without, "both" or "none"."""
+        kinds = {kind for kind, _ in self.work[1:][-self.new :]}
+        return "none" if not kinds else {"pass": "passes", "step": "steps"}[kinds.pop()] if len(kinds) == 1 else "both"
 
 
 def decode_latencies(subject: Subject, scenarios: Sequence[Decoding]) -> list[Decoded]:
@@ -186,6 +182,7 @@ def decode_latencies(subject: Subject, scenarios: Sequence[Decoding]) -> list[De
     decoder = Decoder(scenarios[0], Watched(Device(False)))
     found = []
     with subject.lend({"kv_cache": decoder.lent(subject.backend)}) as borrower:
+        borrower.load("experiments")
         for scenario in scenarios:
             decoder.begin(scenario, Watched(Device(scenario.asynchronous)))
             model = borrower.ask(Call("@model", (MODEL_FIELDS,), keep=True))[0]

@@ -103,10 +103,7 @@ class Timing:
     d: int = 8
 
     def cost(self, n: int, call: int) -> float:
-        """A length that was not asked about takes 1 s."""
-        costs = self.costs.get(n)
-        if costs is None:
-            return 1.0
+        costs = self.costs.get(n, (1.0,))
         return costs[call] if call < len(costs) else costs[self.warmup + (call - self.warmup) % self.repeats]
 
 

@@ -10,6 +10,7 @@ and cannot harm the next. A child gets a wire, a pipe for what it prints, its li
 from __future__ import annotations
 
 import contextlib
+import faulthandler
 import gc
 import importlib
 import json
@@ -48,6 +49,9 @@ def main(descriptor: int) -> None:
     hello = json.loads(wire.receive(control))
     for module in hello["preload"]:
         importlib.import_module(module)
+    for module in hello["wanted"]:
+        with contextlib.suppress(Exception):  # where it is not installed, the submission's own import says so
+            importlib.import_module(module)
     if "torch" in hello["preload"]:
         sys.modules["torch"].set_num_threads(1)
         device.kept()
@@ -72,6 +76,10 @@ def main(descriptor: int) -> None:
             request = {"do": "leave"}
         if request["do"] == "fork":
             _fork(control, request, descriptors)
+        elif request["do"] == "where":
+            with contextlib.suppress(OSError):
+                os.kill(request["pid"], signal.SIGUSR1)
+            wire.send(control, b"{}")
         elif request["do"] == "end":
             wire.send(control, json.dumps({"status": _end(request["pid"], request["uid"])}).encode())
         else:  # the judge has gone, or is done: whatever is left of any group goes too
@@ -211,6 +219,7 @@ def _child(request: dict[str, Any], parent: int, wire_descriptor: int, output_de
     sys.stdin = open(0, closefd=False)
     sys.stdout = open(1, "w", encoding="utf-8", errors="replace", closefd=False)
     sys.stderr = open(2, "w", encoding="utf-8", errors="replace", closefd=False, buffering=1)
+    faulthandler.register(signal.SIGUSR1, file=2, all_threads=False)  # for a judge that asks where a call is
     os.dup2(wire_descriptor, 3)
     os.closerange(4, 2**16)
     link = socket.socket(fileno=3)
@@ -250,8 +259,9 @@ def furnish(folder: Path, source: Path, uid: int | None) -> tuple[Path, Path]:
     """Puts a copy of the submission and an empty scratch folder into a group's folder. Gives both."""
     root, scratch = folder / "submission", folder / "scratch"
     scratch.mkdir()
-    skip = shutil.ignore_patterns("report", "__pycache__")  # the judge reads the report; no code needs it
+    skip = shutil.ignore_patterns("__pycache__")
     shutil.copytree(source, root, symlinks=True, ignore=skip, copy_function=shutil.copyfile)
+    (root / "report").mkdir(exist_ok=True)  # where figures are saved to
     if uid is not None:
         for path in (folder, *folder.rglob("*")):
             os.chown(path, uid, uid, follow_symlinks=False)

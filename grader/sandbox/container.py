@@ -132,6 +132,10 @@ class ContainerWorker:
             return int(self._ask("end", pid, uid))
         return 0
 
+    def where(self, pid: int) -> None:
+        with contextlib.suppress(SandboxError):
+            self._ask("where", pid)
+
     def clean(self, pid: int) -> None:
         with contextlib.suppress(SandboxError):
             self._ask("clean", pid)

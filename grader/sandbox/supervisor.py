@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import select
 import signal
 import socket
@@ -30,10 +31,11 @@ from grader.sandbox.interpreter import choose
 from harness import frames, wire
 from harness.check import Fail
 from harness.hosting.host import SandboxError, Worker, remove
-from harness.subject import LIMITS, Asking, Call, Clocks, Outcome, StandIns, remember
+from harness.subject import LIMITS, Asking, Call, Clocks, Frame, Outcome, StandIns, remember
 
 __all__ = ["Limits", "OutOfTime", "Sandbox", "SandboxError", "WorkerSubject"]
 _MIB = 2**20
+_TRACED = re.compile(r'File "([^"\n]{1,4096})", line (\d{1,7}) in')
 _CONTEXT = 2 * 2**30  # bytes of the machine's own memory that a process's CUDA context may take
 
 
@@ -157,7 +159,7 @@ class Sandbox:
         worker = self._workers.get(kind)
         if worker is None or not worker.alive():
             self._workers[kind] = (
-                self.container.worker(kind) if self.container else Worker(kind, self._scratch, choose()[0])
+                self.container.worker(kind) if self.container else Worker(kind, self._scratch, choose()[0], self.root)
             )
 
     def uid(self) -> int | None:
@@ -260,7 +262,8 @@ class WorkerSubject(Asking):
     def _ask(self, call: Call) -> Outcome:
         if self._sandbox.time_is_up():
             raise OutOfTime
-        module = call.name.partition(".")[0]
+        loads = call.name == "@import"
+        module = str(call.args[0]) if loads else call.name.partition(".")[0]
         for name in (module, call.name):
             if self._sandbox.strikes[name] >= self._sandbox.limits.strikes:
                 return self._sandbox.endings[name]
@@ -271,10 +274,10 @@ class WorkerSubject(Asking):
             self._start()
         if not module.startswith("@") and module not in self._imported and module not in self._stand_ins:
             self._imported.add(module)
-            ended = self._judged(module, self._exchange(Call("@import", (module,))))
-            if ended.kind in LIMITS:
-                return ended
-        return self._judged(call.name, self._exchange(call))
+            loaded = self._judged(module, _while_importing(module, self._exchange(Call("@import", (module,)))))
+            if loads or loaded.kind in LIMITS:
+                return loaded
+        return Outcome("value", True) if loads else self._judged(call.name, self._exchange(call))
 
     def _judged(self, name: str, outcome: Outcome) -> Outcome:
         """Counts a limit against the function, and ends the child it left in an unknown state."""
@@ -385,7 +388,7 @@ class WorkerSubject(Asking):
                 with watch.serving():
                     our_memory_error |= self._answer(reply)
         except _Ended as ended:
-            return Outcome(ended.kind, text=ended.text)
+            return Outcome(ended.kind, text=ended.text, frames=self._where() if ended.kind == "timeout" else ())
         except wire.Closed:
             return self._ending(call)
         except wire.BadFrame as error:
@@ -446,6 +449,21 @@ class WorkerSubject(Asking):
         if number == signal.SIGKILL and self._enclosure and self._enclosure.ended_for_memory():
             return Outcome("out-of-memory", text=f"more than {self._sandbox.limits.memory_mib} MiB")
         return Outcome("crashed", text=f"the process was ended by {signal.Signals(number).name}")
+
+    def _where(self) -> tuple[Frame, ...]:
+        """The submission's own lines that its process is in, as it prints them on a signal, outermost first."""
+        assert self._worker is not None
+        self._worker.where(self._pid)
+        said, until = b"", time.monotonic() + 0.3
+        while (
+            self._hearing and b"\n\n" not in said and select.select([self._heard], [], [], until - time.monotonic())[0]
+        ):
+            with contextlib.suppress(BlockingIOError):
+                part = os.read(self._heard, 2**16)
+                said = (said + part)[-(2**16) :]
+                if not part or time.monotonic() > until:
+                    break
+        return lines_of(said.decode(errors="replace"), self._sandbox.root)
 
     def _send(self, data: bytes) -> None:
         assert self._link is not None
@@ -517,6 +535,25 @@ class WorkerSubject(Asking):
             raise _Ended("out-of-memory", f"more than {limits.memory_mib} MiB{many}")
         if not self._in_memory and self._worker.outgrown(self._pid, limits.folder_mib * _MIB, limits.folder_files):
             raise _Ended("output-flood", f"more than {limits.folder_mib} MiB or {limits.folder_files} files written")
+
+
+def lines_of(traceback: str, root: Path) -> tuple[Frame, ...]:
+    """A submission's own lines in what faulthandler has printed, outermost first. It may print anything: only its files count."""
+    found = []
+    for path, number in _TRACED.findall(traceback.rpartition("most recent call first")[2])[:100]:
+        name = path.rpartition("/submission/")[2]
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            if name and "/" not in name and not (root / name).is_symlink():
+                text = (root / name).read_bytes().splitlines()[int(number) - 1]
+                found.append(Frame(name[:200], int(number), text.decode(errors="replace").strip()[:200]))
+    return tuple(reversed(found[:8]))
+
+
+def _while_importing(module: str, outcome: Outcome) -> Outcome:
+    """A limit that is reached while a file loads says so: no call is to blame for it."""
+    if outcome.kind not in LIMITS:
+        return outcome
+    return replace(outcome, text=f"{outcome.text.removesuffix(' in one call')} while importing {module}.py")
 
 
 def broken_device(outcome: Outcome) -> bool:

@@ -21,7 +21,7 @@ from harness.hosting.host import SandboxError, Worker
 from harness.hosting.mux import Mux
 
 SUBMISSION = Path("/submission")
-_PASSED_ON = frozenset(("end", "clean", "cpu", "delay", "peak_memory", "has_ended", "family", "outgrown"))
+_PASSED_ON = frozenset(("end", "where", "clean", "cpu", "delay", "peak_memory", "has_ended", "family", "outgrown"))
 
 
 def main() -> None:
@@ -55,7 +55,7 @@ def _answer(request: dict[str, Any], workers: dict[str, Worker], scratch: Path, 
     try:
         if request["do"] == "prepare":
             if kind not in workers or not workers[kind].alive():
-                workers[kind] = Worker(kind, scratch, sys.executable)
+                workers[kind] = Worker(kind, scratch, sys.executable, SUBMISSION)
             return {"value": workers[kind].pid}
         worker = workers[kind]
         if request["do"] == "greet":

@@ -26,7 +26,8 @@ _TORCH = contract.FORBIDDEN_LIBRARIES | frozenset(
 )
 _SYSTEM = ("/lib64", "/usr/lib64", "/usr/libexec", "/etc/ld.so.cache", "/etc/localtime", "/usr/share/zoneinfo", "/dev/urandom",
            "/dev/random", "/dev/zero", "/proc/meminfo", "/proc/cpuinfo", "/proc/stat", "/proc/sys/vm/overcommit_memory",
-           "/sys/devices/system/cpu", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group")  # fmt: skip
+           "/sys/devices/system/cpu", "/etc/nsswitch.conf", "/etc/passwd", "/etc/group",
+           "/usr/share/fonts", "/usr/local/share/fonts")  # fmt: skip
 
 # What CUDA opens: its devices to read and write, and what it reads of the driver and the machine.
 _DEVICES = ("/dev/nvidiactl", "/dev/nvidia[0-9]*", "/dev/nvidia-uvm*", "/dev/nvidia-caps/*", "/dev/dxg")
