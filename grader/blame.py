@@ -19,6 +19,8 @@ from harness.check import Check, Fail, run_case
 from harness.subject import LocalSubject
 from reference import attention
 from reference.variants import cache_module
+from reference.variants.experiments import MEASUREMENTS
+from reference.variants.experiments import served as measurement
 from reference.variants.space import Failed, Option, Probe, Variant
 
 ATTENTION = {
@@ -31,7 +33,7 @@ ATTENTION = {
 }
 """Families whose variants are functions of attention.py, and the function of each."""
 
-FAMILIES = frozenset({*ATTENTION, "cache", "kv_cache_bytes"})
+FAMILIES = frozenset({*ATTENTION, "cache", "kv_cache_bytes", *MEASUREMENTS})
 """Those whose variants can be served: what explains a failure is known for these alone."""
 
 GIVEN = Path(str(harness.given.__file__)).parent
@@ -70,7 +72,7 @@ def breaks(check: Check, case: Any, seed: int, code: str, names: Iterable[str]) 
         _fails(check, case, seed, {name: Variant({decision.name: option})})
         for name in names
         if name in FAMILIES
-        for decision in families()[name].SPACE
+        for decision in (MEASUREMENTS.get(name) or families()[name]).SPACE
         for option in decision.options
         if option.code == code
         for option in ([option.at(value) for value in option.examples] or [option])
@@ -99,14 +101,16 @@ def _fails(check: Check, case: Any, seed: int, served: Served) -> bool:
 
 
 def subject_of(served: Served) -> LocalSubject:
-    """A submission of the judge's own, attention.py and kv_cache.py, in this process: right but for these faults."""
-    module, kv_cache = ModuleType("attention"), ModuleType("kv_cache")
+    """A submission of the judge's own in this process, right but for these faults."""
+    module, kv_cache, experiments = ModuleType("attention"), ModuleType("kv_cache"), ModuleType("experiments")
     for family, name in ATTENTION.items():
         right = getattr(attention, name)
         variant = served.get(family)
         setattr(module, name, _serving(family, name, variant) if variant else right)
     vars(kv_cache).update(vars(cache_module.functions(served.get("cache", {}), served.get("kv_cache_bytes"))))
-    return LocalSubject(GIVEN, modules={"attention": module, "kv_cache": kv_cache})
+    for name in MEASUREMENTS:
+        setattr(experiments, name, measurement(name, served.get(name, Variant())))
+    return LocalSubject(GIVEN, modules={"attention": module, "kv_cache": kv_cache, "experiments": experiments})
 
 
 def _serving(family: str, name: str, variant: Variant) -> Callable[..., Any]:

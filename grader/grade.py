@@ -372,11 +372,13 @@ class _Judge:
         unsteady = self._unsteady(result, needs, follow)
         if unsteady:
             return ((unsteady, ""),)
-        hint = self._hint(result, needs, follow)
-        if hint is not None and hint.code is not None and set(check.families) <= set(blame.FAMILIES):
-            hint = hint if blame.breaks(check, result.case, seed, hint.code, check.families) else None
-        code = (hint.code if hint else None) or failure.code or UNRECOGNISED
-        return ((code, hint.seen if hint else ""),)
+        hints = [hint for hint in self._hints(result, needs, follow) if hint.code is not None]
+        if set(check.families) <= set(blame.FAMILIES):
+            hints = [h for h in hints if h.code and blame.breaks(check, result.case, seed, h.code, check.families)]
+        else:
+            hints = hints[:1]
+        seen = {str(hint.code): hint.seen for hint in reversed(hints)}
+        return tuple(reversed(seen.items())) or ((failure.code or UNRECOGNISED, ""),)
 
     def _unsteady(self, result: CheckResult, needs: str, follow: bool) -> str:
         """The code of a result that changes from call to call, where that is why this check of the same file fails.
@@ -404,11 +406,11 @@ class _Judge:
             return ""
         return "stale-result"
 
-    def _hint(self, result: CheckResult, needs: str, follow: bool) -> Hint | None:
+    def _hints(self, result: CheckResult, needs: str, follow: bool) -> list[Hint]:
         """What the submission's own outputs give away, where the search has no name for it; as a student's own run looks."""
         check = result.check
         if needs == "files" or self.sandbox.time_is_up() or any(self.sandbox.strikes[f] for f in check.functions):
-            return None
+            return []
         key = (needs, follow)
         if key not in self.hints:
             subject = self.open.enter_context(self._subject(needs, follow))
@@ -416,12 +418,12 @@ class _Judge:
         hints, subject = self.hints[key]
         try:
             with self.sandbox.uncounted():
-                return hints.on(result)
+                return hints.all_on(result)
         except OutOfTime:
-            return None
+            return []
         except Exception as error:  # a sign that breaks costs a name, not a point; staff are told
             self.faults.append(f"signs of {check.id}: {type(error).__name__}: {error}"[:300])
-            return None
+            return []
         finally:
             subject.close()  # until the next look: a process less beside what is judged
 

@@ -11,6 +11,7 @@ Built-in names beside "module.function":
     @len handle               len()                           @method handle, name, *args
     @lines name, *args        calls a function, and counts the lines of Python that it runs
     @rows fields, name, *args calls a function of a Decoder with these fields, and counts the rows multiplied by its W_K
+    @switched fields, later, reads, name, *args   calls a function of a Decoder whose W_V is another from so many reads of it on
     @timed name, *args        seconds of a call by this process's own clock, and its kept result: no evidence for a judge
     @same a, b                whether two handles are one object
     @random shapes, dtype, seed   keeps standard-normal arrays that are made here, a handle each
@@ -30,6 +31,7 @@ Built-in names beside "module.function":
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import inspect
 import itertools
 import sys
@@ -42,7 +44,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import adapters, contract, counted, loader, namesakes, values
+from harness import adapters, contract, counted, loader, namesakes, switched, values
 from harness.subject import Call, Frame, Outcome, StandIns
 from harness.values import Array, Blank, Callback, Dtype, Handle, Keep, Laid, Opaque, Proxy
 
@@ -154,7 +156,7 @@ class Executor:
         """One call, whatever it does short of ending the process."""
         try:
             tensors = call.name.startswith("attention_torch.") or (
-                call.name.startswith(("kv_cache.", "@m", "@tensor", "@rows")) and self.backend() == "torch"
+                call.name.startswith(("kv_cache.", "@m", "@tensor", "@rows", "@switched")) and self.backend() == "torch"
             )
             function = self._find(call.name)
             args = [self._receive(value, tensors) for value in call.args]
@@ -308,6 +310,11 @@ class Executor:
         layers = [{**layer, "W_K": make(layer["W_K"], count)} for layer in fields["layers"]]
         self._find(name)(self._do_model({**fields, "layers": layers}), *args, **kwargs)
         return count.rows
+
+    def _do_switched(self, fields: dict[str, Any], later: Any, reads: int, name: str, *args: Any, **kwargs: Any) -> Any:
+        model = self._do_model(fields)
+        layers = switched.layers(model.layers, later, reads)
+        return self._find(name)(dataclasses.replace(model, layers=layers), *args, **kwargs)
 
     def _do_same(self, a: Any, b: Any) -> bool:
         return a is b

@@ -80,6 +80,12 @@ class Hints:
         named = (hint for hint in found if hint.code is not None)
         return next((hint for hints in (about, named, found) for hint in hints), None)
 
+    def all_on(self, result: CheckResult) -> list[Hint]:
+        """That hint first, then whatever else has a name in the check's own families."""
+        first = self.on(result)
+        found = [hint for family in result.check.families for hint in self.of(family) if _can_be(hint, result)]
+        return [] if first is None else [first, *(hint for hint in found if hint.code is not None and hint != first)]
+
 
 def explains(check: Check, code: str) -> bool:
     """Whether this fault can fail this check."""

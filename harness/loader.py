@@ -33,7 +33,7 @@ _JUNK_PREFIXES = ("._", ".DS_Store", "~$", ".#")
 _JUNK_SUFFIXES = ("~", ".swp", ".swo", ".orig", ".rej")
 
 
-NAME_MAPPED, ADAPTERS_UNUSABLE = "name-mapped", "adapters-unusable"
+NAME_MAPPED, ADAPTERS_UNUSABLE, NOTHING_GRADABLE = "name-mapped", "adapters-unusable", "nothing-gradable"
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,12 @@ class Submission:
 
     def findings_of(self, module: str) -> list[Finding]:
         return [f for f in self.findings if f.module == module]
+
+
+def _few(names: tuple[str, ...]) -> str:
+    """Some names of files, and a verb: "a.py is", "a.py, b.py and 3 more are"."""
+    shown = ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+    return f"{shown} {'is' if len(names) == 1 else 'are'}"
 
 
 def is_junk(name: str) -> bool:
@@ -103,15 +109,19 @@ def inspect(folder: Path) -> Submission:
     findings = [Finding(ADAPTERS_UNUSABLE, adapters.FILE, text) for text in adapted.problems]
     for module in (*contract.MODULES, *(m for m in contract.OPTIONAL_MODULES if f"{m}.py" in files)):
         findings += _look(root, module, files, adapted.names)
+    if not any(f"{module}.py" in files for module in contract.MODULES):
+        own = tuple(name for name in files if name != contract.GIVEN)
+        there = f"{_few(own)} there" if own else "it is empty"
+        findings.insert(0, Finding(NOTHING_GRADABLE, "", f"Nothing here can be graded: {there}."))
     return Submission(root, files, tuple(findings))
 
 
 def _look(root: Path, module: str, files: tuple[str, ...], adapted: Mapping[str, str]) -> Iterator[Finding]:
     file = f"{module}.py"
     if file not in files:
-        near = difflib.get_close_matches(
-            file, [f.rsplit("/", 1)[-1] for f in files if f.endswith((".py", ".ipynb"))], 1, 0.5
-        )
+        # by the stem alone: every file ends alike
+        stems = {Path(f).stem: f.rsplit("/", 1)[-1] for f in files if f.endswith((".py", ".ipynb"))}
+        near = [stems[stem] for stem in difflib.get_close_matches(module, stems, 1, 0.7)]
         hint = f"; {near[0]} is there, and looks like it" if near else ""
         yield Finding("file-missing", module, f"{file} is missing{hint}.", nearest=near[0] if near else None)
         return

@@ -704,9 +704,9 @@ _EXPERIMENTS = {
     ),
     "fit-wrong-output": Message(
         "Not the slope of the fit",
-        "The number returned is not the least-squares slope: the intercept, a slope between two bases, or a mean of "
-        "local slopes.",
-        "Which coefficient is returned, and whether both axes use the same logarithm.",
+        "What is returned is not the slope that was asked for: the intercept, a slope between two bases, a mean of local slopes, "
+        "or the slope of other points.",
+        "Which coefficient is returned, over which points, and whether both axes use the same logarithm.",
         "7.9, step 5",
     ),
     "wrong-unit": Message(

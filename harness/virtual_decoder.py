@@ -172,9 +172,13 @@ class Decoded:
 
     @property
     def path(self) -> str:
-        """What the last calls after a prefill were: "steps" with a cache, "passes" without, "both" or "none"."""
-        kinds = {kind for kind, _ in self.work[1:][-self.new :]}
-        return "none" if not kinds else {"pass": "passes", "step": "steps"}[kinds.pop()] if len(kinds) == 1 else "both"
+        return path_of(self.work, self.new)
+
+
+def path_of(work: Sequence[tuple[str, float]], new: int) -> str:
+    """What the last calls after a prefill were: "steps" with a cache, "passes" without, "both" or "none"."""
+    kinds = {kind for kind, _ in work[1:][-new:]}
+    return "none" if not kinds else {"pass": "passes", "step": "steps"}[kinds.pop()] if len(kinds) == 1 else "both"
 
 
 def decode_latencies(subject: Subject, scenarios: Sequence[Decoding]) -> list[Decoded]:

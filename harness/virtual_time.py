@@ -103,7 +103,10 @@ class Timing:
     d: int = 8
 
     def cost(self, n: int, call: int) -> float:
-        costs = self.costs.get(n, (1.0,))
+        """A length that was not asked about takes 1 s."""
+        costs = self.costs.get(n)
+        if costs is None:
+            return 1.0
         return costs[call] if call < len(costs) else costs[self.warmup + (call - self.warmup) % self.repeats]
 
 

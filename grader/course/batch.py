@@ -1,7 +1,9 @@
 """Grades submissions side by side, each in a process of its own, into a folder of results that can be gone on with.
 
 A result is a folder: report.json and report.html, submission.json (where it came from, and whose it is), and what the grader
-printed. One that is final is not graded again, so a batch that was stopped goes on where it was.
+printed. One that is final and was graded from what there is now (graded.json) is not graded again, so a batch that was stopped
+goes on where it was; where the submission, the rubric, the secret or a version is another, it is graded anew, and the earlier
+result is kept beside it as `earlier-1`, `earlier-2`, …
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import io
 import json
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,11 +26,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from grader.course import graded
 from grader.course.submissions import Handed
 from grader.policy import moment
 from grader.render.files import write_atomically
+from harness.loader import NOTHING_GRADABLE
 
 REPORT = "report.json"
+KEPT = (REPORT, "report.html", "printed.txt", graded.FILE)
 PROGRAM = (sys.executable, "-m", "grader")
 
 T = TypeVar("T")
@@ -106,7 +112,8 @@ class Machines:
 @dataclass(frozen=True)
 class Result:
     """What stands in a result's folder. `report` is None where there is none that can be read; `said` is why the grading that
-    has just ended went wrong, where it did, and `created` when it was handed in, where that is known."""
+    has just ended went wrong, where it did, `created` when it was handed in, where that is known, and `refused` why it is not
+    graded at all. `anew` is why what was there before was graded again."""
 
     name: str
     folder: Path
@@ -115,6 +122,8 @@ class Result:
     report: dict[str, Any] | None
     said: str = ""
     created: datetime | None = None
+    refused: str = ""
+    anew: str = ""
 
     @property
     def final(self) -> bool:
@@ -122,13 +131,17 @@ class Result:
 
     @property
     def flags(self) -> list[str]:
-        """Why staff should look: no report, no final score, faults of the grader, files that were left out, findings of
-        integrity."""
+        """Why staff should look: refused, no report, no final score, nothing that can be graded, faults of the grader, files
+        that were left out, findings of integrity."""
+        if self.refused:
+            return [f"refused: {self.refused}"]
         if self.report is None:
             return ["no report"]
         flags = [] if self.final else ["not final"]
         flags += ["a fault of the grader"] if self.report.get("faults") else []
-        left_out = any(f["code"] == "entry-refused" for f in self.report.get("findings", []))
+        findings = self.report.get("findings", [])
+        flags += [str(f["message"]) for f in findings if f["code"] == NOTHING_GRADABLE]
+        left_out = any(f["code"] == "entry-refused" for f in findings)
         flags += ["files left out"] if left_out else []
         return flags + (["integrity"] if self.report.get("integrity") else [])
 
@@ -139,7 +152,8 @@ def load(folder: Path) -> Result:
     path, students = about.get("path"), about.get("students")
     names = tuple(map(str, students)) if isinstance(students, list) else ()
     source = Path(path) if isinstance(path, str) and path else None
-    return Result(folder.name, folder, source, names, _report(folder), created=moment(about.get("created")))
+    created, refused = moment(about.get("created")), str(about.get("refused", ""))
+    return Result(folder.name, folder, source, names, _report(folder), created=created, refused=refused)
 
 
 def results(out: Path) -> list[Result]:
@@ -148,30 +162,43 @@ def results(out: Path) -> list[Result]:
 
 
 def grade_all(handed: Sequence[Handed], out: Path, options: Sequence[str], machines: Machines) -> Generator[Result]:
-    """Grades what has no final report yet; gives the results in the order of `handed`. Raises OSError where `out` cannot be
-    written."""
+    """Grades what has no final report of what there is now; gives the results in the order of `handed`, after those that
+    are refused. Raises OSError where `out` cannot be written."""
     todo = []
+    common = graded.inputs(options)
+    anew: dict[str, str] = {}
     for one in handed:
         folder = out / one.name
         folder.mkdir(parents=True, exist_ok=True)
         created = {"created": one.created.isoformat()} if one.created else {}
-        about = {"path": str(one.path.resolve()), "students": list(one.students), **created}
+        refused = {"refused": one.refused} if one.refused else {}
+        about = {"path": str(one.path.absolute()), "students": list(one.students), **created, **refused}
         write_atomically(folder / "submission.json", json.dumps(about, indent=1) + "\n")
-        if not load(folder).final:
+        before = load(folder)
+        if one.refused:
+            yield before
+        elif not before.final:
+            todo.append(one)
+        elif why := graded.changed(folder, {"submission": graded.digest(one.path), **common}):
+            anew[one.name] = "; ".join(why)
+            set_aside(folder)
             todo.append(one)
     try:
         with contextlib.closing(
             machines.each(lambda h: run(h.path, out / h.name, h.students, options, machines), todo)
-        ) as graded:
-            for one, done in graded:
+        ) as ended:
+            for one, done in ended:
                 error = done.exception()
-                yield replace(load(out / one.name), said=cause(error)) if error else done.result()
+                write_table(out)
+                found = replace(load(out / one.name), said=cause(error)) if error else done.result()
+                yield replace(found, anew=anew.get(one.name, ""))
     finally:  # one that was stopped has its table too
         write_table(out)
 
 
 def run(path: Path, folder: Path, students: Sequence[str], options: Sequence[str], machines: Machines) -> Result:
     """Grades one submission into a folder, in a process of its own. Raises OSError."""
+    graded.record(folder, {"submission": graded.digest(path), **graded.inputs(options)})
     named = [f"--student={student}" for student in students]  # a name may begin with anything
     files = ["--json", str(folder / REPORT), "--html", str(folder / "report.html")]
     with machines.one() as (more, variables):
@@ -181,6 +208,22 @@ def run(path: Path, folder: Path, students: Sequence[str], options: Sequence[str
     )
     said = done.stderr.strip().splitlines() or [f"the grader ended with {done.returncode} and said nothing"]
     return replace(load(folder), said=said[-1].removeprefix("Error: ")[:500] if done.returncode else "")
+
+
+def set_aside(folder: Path, new: Path | None = None) -> None:
+    """Keeps a result beside itself, as earlier-1, earlier-2, …; what is in `new` takes its place. Raises OSError."""
+    number = 1
+    while (folder / f"earlier-{number}").exists():
+        number += 1
+    kept = folder / f"earlier-{number}"
+    kept.mkdir()
+    for name in KEPT:
+        if (folder / name).exists() and new is None:
+            (folder / name).replace(kept / name)
+        elif (folder / name).exists():
+            shutil.copy2(folder / name, kept / name)
+        if new is not None and (new / name).exists():
+            (new / name).replace(folder / name)  # in one step: no reader finds half a report
 
 
 def cause(error: BaseException) -> str:

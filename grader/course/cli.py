@@ -10,6 +10,7 @@ import functools
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -217,7 +218,8 @@ def _gpus(named: str | None) -> list[str]:
 def batch_command(folder: Path, out: Path, machines: Machines, options: list[str]) -> None:
     """Grade every submission in FOLDER: a folder or an archive each, or what Gradescope, Canvas or Moodle export.
 
-    Results go to a folder each below DIR, and results.csv is a line each. What has a final report there is not graded again.
+    Results go to a folder each below DIR, and results.csv is a line each. What has a final report there is not graded again,
+    unless the submission, the rubric, the secret or a version has changed since: then the earlier result is kept beside the new.
     """
     from grader.course import batch
     from grader.course.submissions import FolderError, find, left_aside
@@ -232,9 +234,13 @@ def batch_command(folder: Path, out: Path, machines: Machines, options: list[str
         if aside := left_aside(folder):
             click.echo(f"Not graded, neither a folder nor a zip or tar archive: {', '.join(aside)}")
         out.mkdir(parents=True, exist_ok=True)
+        if "--seed-file" not in options:
+            click.echo("No --seed-file: the inputs are drawn from the public seed, which students have too.", err=True)
+        began = time.monotonic()
         with contextlib.closing(batch.grade_all(handed, out, options, machines)) as graded:
-            for result in graded:
+            for number, result in enumerate(graded, 1):
                 click.echo(_line(result))
+                click.echo(_progress(number, len(handed), time.monotonic() - began), err=True)
     except FolderError as error:
         raise click.BadParameter(str(error), param_hint="FOLDER") from None
     except OSError as error:
@@ -301,7 +307,14 @@ def rerun_command(results: Path, only: tuple[str, ...], applied: bool, machines:
     metavar="[NAME=]TIME",
     help="When it was due, as 2026-03-05T23:59-08:00, and who has an extension: for a rubric that takes points off for lateness.",
 )
-def gradebook_command(results: Path, students: Path, out: Path, column: str, due: tuple[str, ...]) -> None:
+@click.option(
+    "--include-flagged",
+    is_flag=True,
+    help="Also write scores of results that staff should look at, and scores below those in the list.",
+)
+def gradebook_command(
+    results: Path, students: Path, out: Path, column: str, due: tuple[str, ...], include_flagged: bool
+) -> None:
     """Fill the final scores of a batch's RESULTS into STUDENTS, a CSV that Canvas, Moodle or Gradescope exported, as OUT."""
     from grader.course import batch
     from grader.course.gradebook import GradebookError, dues, fill
@@ -317,15 +330,17 @@ def gradebook_command(results: Path, students: Path, out: Path, column: str, due
     if out.resolve() == students.resolve():
         raise click.BadParameter(f"{out} is the list of students itself: name another file", param_hint="OUT")
     try:
-        filled = fill(students, found, column, dues(due))
+        filled = fill(students, found, column, dues(due), include_flagged)
         write_atomically(out, filled.text)
     except GradebookError as error:
         raise click.UsageError(str(error)) from None
     except OSError as error:
         raise click.UsageError(f"{out} cannot be written ({error.strerror}): name another file") from None
     click.echo(f"Written for {filled.kind}: {out}")
-    for line in filled.late:
+    for line in (*filled.late, *filled.overwritten):
         click.echo(line)
+    if filled.withheld:
+        click.echo(f"Left as it was, unless --include-flagged is given: {'; '.join(filled.withheld)}")
     if filled.no_due:
         click.echo(
             f"The rubric takes points off for lateness, and nothing was taken off for {', '.join(filled.no_due)}: "
@@ -342,8 +357,17 @@ def gradebook_command(results: Path, students: Path, out: Path, column: str, due
         click.echo(f"Results of nobody in {students.name}: {', '.join(filled.unmatched)}")
 
 
+def _progress(done: int, of: int, seconds: float) -> str:
+    """How far a batch has come, as far as it can be told: "3 of 12, 14 s each, about 2 min left"."""
+    each = seconds / done
+    left = each * (of - done)
+    told = f"about {left / 60:.0f} min left" if left >= 90 else f"about {left:.0f} s left"
+    return f"  {done} of {of}" + (f", {each:.0f} s each, {told}" if done < of else "")
+
+
 def _line(result: Any) -> str:
     report = result.report or {}
     score = f"{report['subtotal']:g} of {report['max_score']:g}" if report else "no report"
-    told = [*(flag for flag in result.flags if flag != score), *([result.said] if result.said else [])]
+    told = [f"graded again: {result.anew}"] if result.anew else []
+    told += [*(flag for flag in result.flags if flag != score), *([result.said] if result.said else [])]
     return f"{result.name}: {score}" + (f" ({', '.join(told)})" if told else "")

@@ -8,6 +8,7 @@ list says of a student is written as it stands, since the platform finds its stu
 from __future__ import annotations
 
 import csv
+import difflib
 import io
 import unicodedata
 from collections import Counter
@@ -25,6 +26,25 @@ _NAMES = frozenset(
     {"Student", "Name", "Full name"}
 )  # what two people may share: asked last, and only where it is of one
 _POINTS = "Points Possible"
+_MOODLE = frozenset(
+    {
+        "First name",
+        "Last name",
+        "Surname",
+        "Institution",
+        "Department",
+        "Status",
+        "Maximum grade",
+        "Grade can be changed",
+    }
+    | {
+        "Last modified (submission)",
+        "Last modified (grade)",
+        "Online text",
+        "Feedback comments",
+        "Last downloaded from this course",
+    }
+)  # what Moodle's exports have beside assignments
 
 
 class GradebookError(Exception):
@@ -47,7 +67,8 @@ class Due:
 @dataclass(frozen=True)
 class Filled:
     """The text of the file, and what staff should know: who is left out and why, whose result matched nobody, what lateness
-    took off (a line each), and whose lateness could not be told, for want of a due date or of the time of handing in."""
+    took off (a line each), whose lateness could not be told, for want of a due date or of the time of handing in, which scores
+    of the list are overwritten, and which are withheld, since the result is flagged or would lower a score."""
 
     kind: str
     text: str
@@ -56,6 +77,8 @@ class Filled:
     late: tuple[str, ...] = ()
     no_due: tuple[str, ...] = ()
     no_time: tuple[str, ...] = ()
+    overwritten: tuple[str, ...] = ()
+    withheld: tuple[str, ...] = ()
 
 
 def dues(words: Iterable[str]) -> Due:
@@ -76,8 +99,13 @@ def dues(words: Iterable[str]) -> Due:
     return Due(general, own)
 
 
-def fill(roster: Path, results: Sequence[Result], column: str, due: Due | None = None) -> Filled:
-    """Fills the scores into a list of students; `column` is the assignment's. Raises GradebookError."""
+def fill(
+    roster: Path, results: Sequence[Result], column: str, due: Due | None = None, include_flagged: bool = False
+) -> Filled:
+    """Fills the scores into a list of students; `column` is the assignment's. Raises GradebookError.
+
+    A score of a flagged result, and one below what the list has, is written with `include_flagged` alone.
+    """
     head, body, delimiter = _read(roster)
     kind, names, added = _kind(roster, head, column)
     kept = [h for h in head if h in _CANVAS] if kind == "Canvas" else list(head)
@@ -90,6 +118,8 @@ def fill(roster: Path, results: Sequence[Result], column: str, due: Due | None =
     late: list[str] = []
     no_due: list[str] = []
     no_time: list[str] = []
+    overwritten: list[str] = []
+    withheld: list[str] = []
     most = max((r.report["max_score"] for r in results if r.report), default=0.0)
     for cells in body:
         if kind == "Canvas" and _POINTS in cells.get("Student", ""):
@@ -108,13 +138,31 @@ def fill(roster: Path, results: Sequence[Result], column: str, due: Due | None =
             _points(kept_score.score if kept_score else result.report["score"]),
             _points(result.report["max_score"]),
         ]
+        before = cells.get(added[0], "").strip()
+        lower = _number(before) is not None and float(values[0]) < float(_number(before) or 0.0)
+        if (result.flags or lower) and not include_flagged:
+            why = "; ".join(result.flags) or f"{values[0]} is less than {before}"
+            withheld.append(f"{who} ({why})")
+            continue
+        if before and before != values[0]:
+            overwritten.append(f"{who}: {before} becomes {values[0]}")
         written.append(_line(out, {**cells, **dict(zip(added, values, strict=False))}))
     if kind == "Canvas" and not any(_POINTS in row[out.index("Student")] for row in written):
         written.insert(0, _line(out, {"Student": f"    {_POINTS}", added[0]: _points(most)}))
     stream = io.StringIO(newline="")
     csv.writer(stream, delimiter=delimiter, lineterminator="\r\n").writerows([out, *written])
     unmatched = tuple(r.name for r in results if r.name not in used)
-    return Filled(kind, stream.getvalue(), tuple(without), unmatched, tuple(late), tuple(no_due), tuple(no_time))
+    return Filled(
+        kind,
+        stream.getvalue(),
+        tuple(without),
+        unmatched,
+        tuple(late),
+        tuple(no_due),
+        tuple(no_time),
+        tuple(overwritten),
+        tuple(withheld),
+    )
 
 
 class _Finder:
@@ -214,6 +262,7 @@ def _kind(roster: Path, head: Sequence[str], column: str) -> tuple[str, tuple[st
     columns = set(head)
     if {"Student", "ID", "Section"} <= columns:
         own = next((h for h in head if h == column or h.startswith(f"{column} (")), column)  # Canvas adds its number
+        _has_column(roster, own, [h for h in head if h not in _CANVAS], column)
         return "Canvas", tuple(n for n in _CANVAS if n in columns and n != "Section"), (own,)
     if "SID" in columns and columns & {"Email", "Name"}:
         return "Gradescope", ("Email", "SID", "Name"), ("Total Score", "Max Points")
@@ -221,11 +270,28 @@ def _kind(roster: Path, head: Sequence[str], column: str) -> tuple[str, tuple[st
         n for n in ("Email address", "ID number", "Identifier", "Username", "Full name") if n in columns
     )
     if identifiers and identifiers != ("Full name",):
+        if "Grade" not in columns:
+            _has_column(roster, column, [h for h in head if h not in {*identifiers, *_MOODLE}], column)
         return "Moodle", identifiers, ("Grade",) if "Grade" in columns else (column,)
     raise GradebookError(
         f"{roster} is no list of students that is known here (its columns: {', '.join(head)[:200]}): export Canvas's gradebook, "
         "Moodle's grades or grading worksheet, or Gradescope's roster"
     )
+
+
+def _has_column(roster: Path, own: str, others: Sequence[str], column: str) -> None:
+    """Raises GradebookError where a list has columns of assignments and this is none of them: a typing error would add one."""
+    if others and own not in others:
+        near = difflib.get_close_matches(column, others, 1, 0.0)[0]
+        raise GradebookError(f"{roster} has no column {column!r}: the nearest is {near!r}: name it with --column")
+
+
+def _number(text: str) -> float | None:
+    """A score that stands in a list; None for what is not a number."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
 
 
 def _key(name: str) -> str:

@@ -12,9 +12,7 @@ from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from grader.course.batch import Machines, Result, cause, load, results, run
-
-FILES = ("report.json", "report.html", "printed.txt")
+from grader.course.batch import Machines, Result, cause, load, results, run, set_aside
 
 
 class RerunError(Exception):
@@ -52,6 +50,10 @@ def _again(result: Result, options: Sequence[str], machines: Machines) -> Result
         raise RerunError(
             f"{result.folder / 'submission.json'} does not say where the submission is: attnlab batch FOLDER --out "
             f"{result.folder.parent} writes it anew, and grades nothing again that is final"
+        )
+    if result.refused:
+        raise RerunError(
+            f"{result.name} is refused, since {result.refused}: put what was handed in itself in its place"
         )
     if not result.source.exists():
         raise RerunError(f"the submission of {result.name} is not at {result.source} any more: put it back")
@@ -100,16 +102,7 @@ def apply(result: Result) -> Result:
     rerun = result.folder / "rerun"
     if not load(rerun).final:
         raise RerunError(f"the rerun of {result.name} has no final score, and does not take the place of what there is")
-    number = 1
-    while (result.folder / f"earlier-{number}").exists():
-        number += 1
-    kept = result.folder / f"earlier-{number}"
-    kept.mkdir()
-    for name in FILES:
-        if (result.folder / name).exists():
-            shutil.copy2(result.folder / name, kept / name)
-        if (rerun / name).exists():
-            (rerun / name).replace(result.folder / name)  # in one step: no reader finds half a report
+    set_aside(result.folder, rerun)
     shutil.rmtree(rerun)
     return load(result.folder)
 

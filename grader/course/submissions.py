@@ -25,13 +25,14 @@ class FolderError(Exception):
 
 @dataclass(frozen=True)
 class Handed:
-    """One submission: `name` is its folder's among the results, `students` are names of whose it is, and `created` is when it
-    was handed in, where the platform says so."""
+    """One submission: `name` is its folder's among the results, `students` are names of whose it is, `created` is when it was
+    handed in, where the platform says so, and `refused` is why it is not graded at all."""
 
     name: str
     path: Path
     students: tuple[str, ...]
     created: datetime | None = None
+    refused: str = ""
 
 
 def find(folder: Path) -> list[Handed]:
@@ -51,7 +52,11 @@ def find(folder: Path) -> list[Handed]:
         if name in found:
             raise FolderError(f"{found[name].path.name} and {path.name} would both be {name}: take one of them away")
         people, created = known.get(path.name, ((), None))
-        found[name] = Handed(name, _handed(path), tuple(dict.fromkeys([*people, *_named(name), name])), created)
+        inside = _handed(path)
+        link = next((p for p in (path, inside) if p.is_symlink()), None)
+        refused = f"{link.name} is a symbolic link" if link else ""
+        students = tuple(dict.fromkeys([*people, *_named(name), name]))
+        found[name] = Handed(name, inside, students, created, refused)
     if not found:
         raise FolderError(f"{folder} holds no submission: put a folder or an archive for each student in it")
     return list(found.values())
@@ -71,6 +76,8 @@ def left_aside(folder: Path) -> list[str]:
 
 def _handed(path: Path) -> Path:
     """What was handed in: the one archive in a folder that a platform has made for it, as Moodle does, or the folder itself."""
+    if path.is_symlink():
+        return path
     inside = (
         [p for p in path.iterdir() if not p.name.startswith(".") and p.name not in _NOBODYS] if path.is_dir() else []
     )

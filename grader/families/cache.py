@@ -6,7 +6,7 @@ contradicts what has been assumed so far, and goes back over the earlier answers
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any
@@ -211,10 +211,11 @@ class Search:
         self.two_at_once = True
         self._agrees: dict[tuple[str, frozenset[tuple[str, Option]]], bool] = {}
 
-    def least(self, most: int) -> list[Variant]:
+    def least(self, most: int, beside: Sequence[Variant] = (Variant(),)) -> list[Variant]:
+        """Those with the fewest faults, at most so many, beside what is settled already."""
         for budget in range(most + 1):
             self.two_at_once = budget < MOST_WRONG  # of three, each must show at a place of its own
-            found = {frozenset(v.items()): v for v in self._from(Variant(), 0, budget)}
+            found = {frozenset(v.items()): v for settled in beside for v in self._from(settled, 0, budget)}
             if found:
                 return list(found.values())
         return []
@@ -318,16 +319,29 @@ def _joined(first: Variant, second: Variant) -> Variant | None:
 def explain_answers(observations: Mapping[str, Answer], most: int = MOST_WRONG) -> Explanation:
     """What the answers say: as much as can be explained from the first group of probes on.
 
-    Storage is looked at alone first: where what is built on it cannot be explained, what storage itself does stands.
+    What one group says is settled before the next is looked at, which may have as many faults of its own: a decoder changes
+    nothing in what a cache does alone. Where what is built on it cannot be explained, what was settled stands.
     """
     if _share(observations):
-        return Explanation(("cache-shared-state",), ("caches: share",), (TWO_CACHES,), matched=True)
-    for n in range(len(cache.GROUPS), 0, -1):
-        probes = tuple(p for p in cache.PROBES if p.function in cache.GROUPS[:n] and p.name in observations)
-        matches = Search(observations, probes).least(most)
-        if matches:
-            return _explanation(matches, probes, observations, whole=n == len(cache.GROUPS))
-    return Explanation((UNRECOGNISED,), (), (), matched=False)
+        shared = Variant({"caches": next(wrong_options(_DECISIONS["caches"]))})
+        return Explanation(("cache-shared-state",), ("caches: share",), (TWO_CACHES,), matched=True, variant=shared)
+    settled, explained = [Variant()], 0
+    for n in range(1, len(cache.GROUPS) + 1):
+        found = Search(observations, _up_to(n, observations)).least(most, settled[:MOST_SETTLED])
+        if not found:
+            break
+        settled, explained = found, n
+    if not explained:
+        return Explanation((UNRECOGNISED,), (), (), matched=False)
+    whole = explained == len(cache.GROUPS)
+    return _explanation(settled, _up_to(explained, observations), observations, whole)
+
+
+MOST_SETTLED = 6  # explanations of one group that are gone on from
+
+
+def _up_to(n: int, observations: Mapping[str, Answer]) -> tuple[Probe, ...]:
+    return tuple(p for p in cache.PROBES if p.function in cache.GROUPS[:n] and p.name in observations)
 
 
 TWO_CACHES = "two caches"
@@ -346,6 +360,10 @@ def _explanation(
     matches: list[Variant], probes: tuple[Probe, ...], observations: Mapping[str, Answer], whole: bool
 ) -> Explanation:
     shared = frozenset.intersection(*(_shown(match, probes, observations) for match in matches))
+    usual = [match for match in matches if all(option.common for option in match.values())]
+    if not shared and usual:
+        shared = frozenset.intersection(*(_shown(match, probes, observations) for match in usual))
+        matches = usual
     right = not any(codes(match) for match in matches)
     named = tuple(sorted(shared)) if shared or (right and whole) else (UNRECOGNISED,)
     words = tuple(f"{d}: {o.name}" for d, o in matches[0].items() if o.code is not None)

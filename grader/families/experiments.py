@@ -16,11 +16,12 @@ from grader.diagnosis import UNRECOGNISED, Explanation
 from grader.families import Family, register
 from grader.instruments import MANY_CALLS, MIB, largest_n, measure_peak, over_attention, plans
 from harness.checks.step3_sdpa import spoil
+from harness.signs import experiments as signs
 from harness.subject import Call, Outcome, Subject
 from harness.virtual_decoder import Decoded, Decoding, decode_latencies
 from harness.virtual_time import time_attention
-from reference.variants.experiments import MEASUREMENTS, UNREAD, Compared, Measurement, mask_kind
-from reference.variants.space import Answer, Failed, Probe
+from reference.variants.experiments import MEASUREMENTS, UNREAD, Compared, mask_kind
+from reference.variants.space import Answer, Decision, Failed, Option, Probe, Variant
 
 Observe = Callable[[Subject], dict[str, Answer]]
 NOTHING = Explanation((UNRECOGNISED,), (), (), matched=False)
@@ -49,9 +50,21 @@ def _judged(outcome: Outcome, read: Callable[[Any], Answer]) -> dict[str, Answer
 
 
 def _explain(
-    measurement: Measurement, observations: Mapping[str, Answer], probes: tuple[Probe, ...] | None = None
+    name: str, subject: Subject, observations: Mapping[str, Answer], probes: tuple[Probe, ...] | None = None
 ) -> Explanation:
-    return diagnosis.explain(measurement, observations, probes) if observations else NOTHING
+    """The fewest faults that give these answers; where no few do, any number of those that signs tell one by one."""
+    measurement = MEASUREMENTS[name]
+    if not observations:
+        return NOTHING
+    found = diagnosis.explain(measurement, observations, probes)
+    if found.matched or name not in signs.FAMILIES:
+        return found
+    with np.errstate(all="ignore"):
+        seen = {hint.code for hint in signs.FAMILIES[name](subject)} - {None}  # type: ignore[arg-type]
+    if len(seen) < diagnosis.MOST_WRONG:
+        return found
+    space = tuple(Decision(d.name, tuple(o for o in d.options if o.code in seen | {None})) for d in measurement.SPACE)
+    return diagnosis.explain(replace(measurement, SPACE=space), observations, probes, most=len(seen) + 1)
 
 
 def _asked(name: str, subject: Subject) -> Explanation:
@@ -68,7 +81,7 @@ def _asked(name: str, subject: Subject) -> Explanation:
         reading = _numbers if name == "local_slopes" else _number
         for answer in _judged(outcome, lambda value, reading=reading: (reading(value),)).values():  # type: ignore[misc]
             observations[probe.name] = answer
-    return _explain(measurement, observations)
+    return _explain(name, subject, observations)
 
 
 def _timed(subject: Subject) -> Explanation:
@@ -81,7 +94,7 @@ def _timed(subject: Subject) -> Explanation:
             if not timed.readings and not isinstance(answer, Failed):
                 answer = (*UNREAD, np.array([timed.calls[n] for n in scenario.ns]))
             observations[probe.name] = answer
-    return _explain(measurement, observations)
+    return _explain("time_attention", subject, observations)
 
 
 def _searched(subject: Subject) -> Explanation:
@@ -98,7 +111,7 @@ def _searched(subject: Subject) -> Explanation:
             if isinstance(answer, Failed) and not (scenario.raises and answer.kind.endswith("MemoryError")):
                 answer = ("raised", answer.kind)  # not the exception that `fits` raised
             observations[probe.name] = answer
-    return _explain(measurement, observations)
+    return _explain("largest_n", subject, observations)
 
 
 def _decoded(subject: Subject) -> Explanation:
@@ -120,7 +133,7 @@ def _decoded(subject: Subject) -> Explanation:
             if not decoded.readings and not isinstance(answer, Failed):
                 answer = (*UNREAD, decoded.path)
             observations[probe.name] = answer
-    return _explain(measurement, observations, tuple(probes))
+    return _explain("decode_latencies", subject, observations, tuple(probes))
 
 
 def _without_warm_up(scenario: Decoding, decoded: Decoded) -> Decoding:
@@ -149,7 +162,7 @@ def _gaps(name: str, subject: Subject) -> Explanation:
             outcome = borrower.ask(Call(probe.function, args, options))[0]
             for answer in _judged(outcome, lambda value: (_number(value),)).values():
                 observations[probe.name] = answer
-    return _explain(measurement, observations)
+    return _explain(name, subject, observations)
 
 
 # -- compare_with_sdpa: the probes are what the judge's attention was given ------------------------------------------------
@@ -187,9 +200,7 @@ def _compared(subject: Subject) -> Explanation:
                 rows.append((name, causal, part, (difference, seen)))
     if not called:
         zero = rows and all(answer[0] == 0 for *_, answer in rows if not isinstance(answer, Failed))
-        return (
-            Explanation(("sdpa-self-comparison",), ("comparison: without attention.py",), (), True) if zero else NOTHING
-        )
+        return _with(NOTHING, {"sdpa-self-comparison"}) if zero else NOTHING
     if widths != {"float64"}:
         direct.add("sdpa-wrong-dtype")
     usable = [row for row in rows if row[2]]
@@ -200,7 +211,9 @@ def _compared(subject: Subject) -> Explanation:
         probes = tuple(
             Probe(n, "experiments.compare_with_sdpa", (part, causal), size=size) for n, causal, part, _ in usable
         )
-        explained = _explain(MEASUREMENTS["compare_with_sdpa"], {n: answer for n, _, _, answer in usable}, probes)
+        observed = {n: answer for n, _, _, answer in usable}
+        if observed:
+            explained = diagnosis.explain(MEASUREMENTS["compare_with_sdpa"], observed, probes)
         if explained.matched:
             if width != "float64":
                 direct.add("sdpa-wrong-dtype")
@@ -220,10 +233,24 @@ def _differences(value: Any) -> list[float] | None:
     return found if all(isinstance(v, float) for v in found) else None
 
 
+DIRECT = {
+    "sdpa-self-comparison": ("comparison", "with itself"),
+    "sdpa-wrong-dtype": ("dtype", "float32"),
+    "sdpa-wrong-inputs": ("inputs", "axes exchanged"),
+}
+"""What is seen in the calls themselves, and a decision that does the same."""
+
+
 def _with(explained: Explanation, direct: set[str]) -> Explanation:
     """With codes that were seen directly, beside which `unrecognised` says nothing."""
     named = direct | (set(explained.codes) - ({UNRECOGNISED} if direct else set()))
-    return Explanation(tuple(sorted(named)), explained.options, explained.proof, explained.matched or bool(direct))
+    variant = explained.variant or Variant()
+    for code in sorted(direct):
+        decision, name = DIRECT[code]
+        variant = variant.but(decision, Option(name, code))
+    return Explanation(
+        tuple(sorted(named)), explained.options, explained.proof, explained.matched or bool(direct), variant
+    )
 
 
 # -- measure_peak_memory: sizes, within generous factors ---------------------------------------------------------------------

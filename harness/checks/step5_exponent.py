@@ -34,7 +34,7 @@ def numbers(asked: Asked, count: int, what: str) -> list[float]:
     if not isinstance(value, list | tuple | np.ndarray) or (isinstance(value, np.ndarray) and value.ndim != 1):
         raise asked.fail(f"the result is {spell_value(value)}", f"a list of {count} {what}")
     if len(value) != count:
-        raise asked.fail(f"{len(value)} {what} came back", f"{count}")
+        raise asked.fail(f"{_count(len(value), 'numbers')} came back", _count(count, what))
     value = value.tolist() if isinstance(value, np.ndarray) else value
     plain = [v.item() if isinstance(v, np.ndarray) and v.ndim == 0 else v for v in value]
     for number in plain:
@@ -43,6 +43,10 @@ def numbers(asked: Asked, count: int, what: str) -> list[float]:
         if not np.isfinite(number):
             raise asked.fail(f"{number} is among the {what}", "finite numbers", "not-finite")
     return [float(number) for number in plain]
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what if number != 1 else what.removesuffix('s')}"
 
 
 def power_law(case: tuple[list[int], float, float]) -> tuple[list[int], list[float], float]:

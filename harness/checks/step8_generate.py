@@ -15,6 +15,9 @@ from harness.expect import Asked, ask
 from harness.subject import Subject
 from harness.values import Array, Handle
 
+PLAIN_LOOP = "step8.generate.without-the-cache"
+"""What shows something of generate even where decoding is wrong."""
+CLEARLY = 1e-5  # of the best logit's size: closer to it, rounding may choose between two ids
 GREEDY = ("generate-not-greedy", "generate-off-by-one", "cache-shared-state", "decode-stale-logits")
 
 
@@ -26,30 +29,58 @@ GREEDY = ("generate-not-greedy", "generate-off-by-one", "cache-shared-state", "d
     public=True,
     functions=(GENERATE,),
     families=("cache",),
-    about=("generate-off-by-one", "generate-not-greedy"),
-    stands_on="step8.generate.greedy",
+    about=("generate-off-by-one", "generate-total-length", "generate-not-greedy"),
+    stands_on=PLAIN_LOOP,
 )
 def generate_gives_ids(subject: Subject, case: tuple[Sizes, int, bool]) -> None:
     """generate gives a list of exactly max_new_tokens ids, each an int of the vocabulary."""
     what, n, use_cache = case
     fields, tokens = random_decoder(what)
-    generated(subject, keep_model(subject, fields), tokens, n, use_cache, VOCABULARY)
+    as_many_as_asked(subject, keep_model(subject, fields), tokens, n, use_cache, VOCABULARY)
+
+
+def as_many_as_asked(
+    subject: Subject, model: Handle, prompt: Any, n: int, use_cache: bool, vocabulary: int
+) -> list[int]:
+    """The ids that generate gives: exactly as many as asked for, ints, of the vocabulary."""
+    asked = _asked(subject, model, prompt, n, use_cache)
+    ids = ids_of(asked, n, vocabulary)
+    if len(ids) != n:
+        raise asked.fail(f"{count(len(ids))} came back", count(n))
+    return ids
 
 
 def generated(subject: Subject, model: Handle, prompt: Any, n: int, use_cache: bool, vocabulary: int) -> list[int]:
-    """The ids that generate gives: as many as asked for, ints, of the vocabulary."""
+    """The ids that generate gives, without the prompt. One too many or too few is for the checks that count them."""
+    asked = _asked(subject, model, prompt, n, use_cache)
+    return new_ids(asked, ids_of(asked, n, vocabulary), prompt, n)
+
+
+def new_ids(asked: Asked, ids: list[int], prompt: Any, n: int) -> list[int]:
+    """At most n of the ids that came; so far from n of them that nothing can be judged is a failure."""
+    front = [int(token) for token in prompt]
+    if len(ids) == n + len(front) and ids[: len(front)] == front:
+        ids = ids[len(front) :]
+    if not ids or abs(len(ids) - n) > 1:
+        raise asked.fail(f"{count(len(ids))} came back", count(n))
+    return ids[:n]
+
+
+def count(n: int) -> str:
+    return f"{n} id{'s' * (n != 1)}"
+
+
+def _asked(subject: Subject, model: Handle, prompt: Any, n: int, use_cache: bool) -> Asked:
     shown = f"generate(model, {len(prompt)} tokens, {n}, use_cache={use_cache})"
-    return ids_of(ask(subject, GENERATE, model, prompt, n, use_cache=use_cache, shown=shown), n, vocabulary)
+    return ask(subject, GENERATE, model, prompt, n, use_cache=use_cache, shown=shown)
 
 
 def ids_of(asked: Asked, n: int, vocabulary: int) -> list[int]:
-    """The result as that many ids, ints of the vocabulary. Raises Fail."""
+    """What came back as ids: ints of the vocabulary."""
     value = asked.value
     if not isinstance(value, list | tuple | np.ndarray) or (isinstance(value, np.ndarray) and value.ndim != 1):
         raise asked.fail("no list came back", f"a list of {n} ids", "not-an-array")
-    if len(value) != n:
-        raise asked.fail(f"{len(value)} ids came back", f"{n} ids")
-    if isinstance(value, np.ndarray) and (value.dtype.kind in "iu" or not n):
+    if isinstance(value, np.ndarray) and (value.dtype.kind in "iu" or not value.size):
         value = value.tolist()
     if not all(type(i) is int and 0 <= i < vocabulary for i in value):
         raise asked.fail("not all are ints of the vocabulary", f"ints from 0 to {vocabulary - 1}", "wrong-dtype")
@@ -65,17 +96,18 @@ def ids_of(asked: Asked, n: int, vocabulary: int) -> list[int]:
     functions=(GENERATE, FORWARD),
     families=("cache",),
     about=(*DECODING, *GREEDY),
-    stands_on="step8.generate.greedy",
+    stands_on=PLAIN_LOOP,
 )
 def same_both_ways(subject: Subject, case: Sizes) -> None:
     """generate gives the same ids with the cache and without, wherever forward's two best logits differ clearly."""
     fields, tokens = random_decoder(case)
     model = keep_model(subject, fields)
     with_cache, without = (generated(subject, model, tokens, 6, use, VOCABULARY) for use in (True, False))
-    own = forward(subject, model, tokens + without, VOCABULARY, case.dtype)[len(tokens) - 1 : -1]
-    for step_number, row in enumerate(own):
+    text = tokens + without
+    own = forward(subject, model, text, VOCABULARY, case.dtype)[len(tokens) - 1 : -1]
+    for step_number, row in enumerate(own[: min(len(with_cache), len(without))]):
         best, second = np.sort(row)[[-1, -2]]
-        if best - second < 1e-6 * (1 + abs(best)):
+        if best - second < CLEARLY * (1 + abs(best)):
             return
         if with_cache[step_number] != without[step_number]:
             seen = (
@@ -105,7 +137,7 @@ def follows_own_forward(subject: Subject, case: tuple[Sizes, bool]) -> None:
         rows = forward(subject, model, prompt + ids[:-1], VOCABULARY, what.dtype)[len(prompt) - 1 :]
         for i, row in enumerate(rows):
             second, best = np.sort(row)[-2:]
-            if best - second > 1e-6 * (1 + abs(best)) and ids[i] != row.argmax():
+            if best - second > CLEARLY * (1 + abs(best)) and ids[i] != row.argmax():
                 after = "" if prompt is tokens else ", asked after another prompt"
                 seen = f"{ids} came back{after}: id {i + 1} is not the one of forward's largest logit"
                 call = f"generate(model, {prompt}, 4, use_cache={use_cache})"
@@ -121,7 +153,7 @@ def silent_decoder(embedding: Array) -> dict[str, Any]:
 
 def _must_give(subject: Subject, model: Handle, prompt: list[int], right: list[int], use_cache: bool, n: int) -> None:
     got = generated(subject, model, prompt, len(right), use_cache, n)
-    if got != right:
+    if got != right[: len(got)]:
         call = f"generate(model, {prompt}, {len(right)}, use_cache={use_cache})"
         raise Fail(f"{got} came back", f"{right}: the lowest id of the largest logit, each time", call=call)
 
@@ -135,7 +167,7 @@ def _must_give(subject: Subject, model: Handle, prompt: list[int], right: list[i
     functions=(GENERATE,),
     families=("cache",),
     about=("generate-not-greedy",),
-    stands_on="step8.generate.greedy",
+    stands_on=PLAIN_LOOP,
 )
 def lowest_id_on_ties(subject: Subject, case: tuple[int, bool]) -> None:
     """Of equally good ids the lowest is taken."""
@@ -151,6 +183,34 @@ def lowest_id_on_ties(subject: Subject, case: tuple[int, bool]) -> None:
         _must_give(subject, model, [token] * 2, [int(best[token]), int(best[best[token]])], use_cache, 10)
 
 
+def negative_decoder(n: int) -> dict[str, Any]:
+    """A decoder in which every id is its own successor, though all logits are below 0: attention takes 20 from each."""
+    embedding = np.concatenate([3 * np.eye(n), np.ones((n, 1))], axis=1)
+    takes = np.zeros((n + 1, n + 1))
+    takes[-1, -1] = 1
+    layer = {"W_Q": 0 * takes, "W_K": 0 * takes, "W_V": takes, "W_O": -20 * takes}
+    return {"embedding": embedding, "layers": [layer], "n_heads": 1, "n_kv_heads": 1, "positions": "none"}
+
+
+@check(
+    "step8.generate.logits-below-zero",
+    cases=st.tuples(st.sampled_from([6, 9]), st.booleans()),
+    examples=4,
+    needs="kv",
+    public=True,
+    functions=(GENERATE,),
+    families=("cache",),
+    about=("generate-not-greedy",),
+    stands_on=PLAIN_LOOP,
+)
+def logits_below_zero(subject: Subject, case: tuple[int, bool]) -> None:
+    """The id of the largest logit is taken where all logits are below 0 too."""
+    n, use_cache = case
+    model = keep_model(subject, negative_decoder(n))
+    for token in (n - 1, 1, 0):
+        _must_give(subject, model, [token], [token, token], use_cache, n)
+
+
 @check(
     "step8.generate.no-id-ends-it",
     cases=st.tuples(st.sampled_from([7, 12, 20]), st.booleans()),
@@ -159,15 +219,18 @@ def lowest_id_on_ties(subject: Subject, case: tuple[int, bool]) -> None:
     public=True,
     functions=(GENERATE,),
     families=("cache",),
-    about=("generate-not-greedy", "generate-off-by-one"),
-    stands_on="step8.generate.greedy",
+    about=("generate-not-greedy", "generate-off-by-one", "generate-total-length"),
+    stands_on=PLAIN_LOOP,
 )
 def no_id_ends_it(subject: Subject, case: tuple[int, bool]) -> None:
     """No id ends the text: whichever it is, max_new_tokens come."""
     n, use_cache = case
     model = keep_model(subject, silent_decoder(2 * np.eye(n)))
     for token in range(n):  # every id is its own successor
-        _must_give(subject, model, [token], [token, token], use_cache, n)
+        got = as_many_as_asked(subject, model, [token], 2, use_cache, n)
+        if got != [token, token]:
+            call = f"generate(model, [{token}], 2, use_cache={use_cache})"
+            raise Fail(f"{got} came back", f"{[token, token]}: each id is its own successor", call=call)
 
 
 # -- what a new token costs --------------------------------------------------------------------------------------------
@@ -194,7 +257,42 @@ def growth(subject: Subject, case: Sizes, use_cache: bool) -> float | None:
 def _must_run(subject: Subject, case: Sizes, use_cache: bool) -> None:
     """Where nothing was counted generate has to give its ids all the same."""
     fields, prompt = random_decoder(case)
-    generated(subject, keep_model(subject, fields), prompt, 1, use_cache, VOCABULARY)
+    generated(subject, keep_model(subject, fields), prompt, 2, use_cache, VOCABULARY)
+
+
+# After how many reads of W_V it becomes another: each pass over the text reads it once, or once a head or a token.
+READS = (1, 2, 3, 4, 6, 8, 12, 18, 26, 38, 56, 84, 126)
+BINS = 9  # ids, each of which says how much of what a token sees was computed from the later W_V
+
+
+def telling_decoder() -> tuple[dict[str, Any], Array]:
+    """A decoder whose best id is the share, in eighths, of values that come from the other W_V: and that W_V.
+
+    With W_Q = 0 a token takes the mean of the values that it sees, (2 s, -1, 0) where a share s are of the later matrix. So
+    the logit of id j is largest where (s - j/8)² is least; W_O is so large that a token's own embedding does not matter.
+    """
+    share = np.arange(BINS) / (BINS - 1)
+    embedding = np.stack([share, share**2, np.ones(BINS)], axis=1)
+    first, later = np.zeros((3, 3)), np.zeros((3, 3))
+    first[2], later[2] = (0, -1, 0), (2, -1, 0)
+    layer = {"W_Q": np.zeros((3, 3)), "W_K": np.eye(3), "W_V": first, "W_O": 1e6 * np.eye(3)}
+    fields = {"embedding": embedding, "layers": [layer], "n_heads": 1, "n_kv_heads": 1, "positions": "none"}
+    return fields, later
+
+
+def computed_again(subject: Subject) -> list[int] | None:
+    """Ids of a call of generate that show its prompt's values computed anew between two tokens; None where no call does.
+
+    A new row among those of the prompt moves the share by less than an eighth; only all rows at once move it further.
+    """
+    fields, later = telling_decoder()
+    prompt = [i % BINS for i in range(PROMPT)]
+    for reads in READS:
+        ids = subject.call("@switched", fields, later, reads, GENERATE, prompt, NEW, use_cache=True).value
+        are_ids = isinstance(ids, list | tuple) and len(ids) > 1 and all(type(i) is int and 0 <= i < BINS for i in ids)
+        if are_ids and int(np.abs(np.diff(ids)).max()) > 2:
+            return list(ids)
+    return None
 
 
 @check(
@@ -216,6 +314,11 @@ def rows_with_the_cache(subject: Subject, case: Sizes) -> None:
     if grown is not None and grown > _BETWEEN:
         seen = f"{NEW - 1} more tokens cost {grown:.1f} times the rows of keys that a prompt of {PROMPT} costs"
         raise Fail(seen, f"about {_CACHED:.2f} times", code="cache-unused", call=f"generate(model, prompt, {NEW})")
+    ids = computed_again(subject)
+    if ids is not None:
+        seen = "where W_V becomes another between two new tokens, the prompt's values become others too"
+        right = "the values of the prompt as the cache holds them"
+        raise Fail(seen, right, code="cache-unused", call=f"generate(model, prompt, {NEW})", got=np.array(ids))
 
 
 @check(

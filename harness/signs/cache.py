@@ -36,12 +36,26 @@ def put(subject: Asking, cache: Handle, layer: int, k: Array, v: Array | None = 
 
 
 def storage(subject: Asking) -> Iterator[Hint]:
-    """What is wrong with what a cache gives back: the first thing that explains it."""
-    for look in (_born_empty, _copies, _two_appends, _apart, _many_appends):
+    """What is wrong with what a cache gives back: whether it copies, and beside that the first thing that explains it."""
+    for look in (_born_empty, _copies, _two_appends, _layers, _apart, _many_appends):
         found = look(subject)
         if found is not None:
             yield found
-            return
+            if look is not _copies:
+                return
+
+
+def sound(subject: Asking) -> bool:
+    """Whether a cache of float64 gives back what it was given, as it was given: a decoder can then be looked at."""
+    cache = new(subject, 8)
+    parts = numbers((3, HEADS, WIDTH), (1, HEADS, WIDTH))
+    if cache is None or not all(put(subject, cache, layer, part) for part in parts for layer in (0, 1)):
+        return False
+    rows = np.concatenate(parts)
+    both = [held(subject, cache, layer) for layer in (0, 1)]
+    return length(subject, cache) == 4 and all(
+        pair is not None and same(pair[0], rows) and same(pair[1], -rows) for pair in both
+    )
 
 
 def accounts(subject: Asking) -> Iterator[Hint]:
@@ -147,6 +161,29 @@ def _explained(name: str, rows: Array, given: list[Array]) -> Hint:
     return Hint(None, f"After appends of {appended} tokens {name}(0) is not what was appended, in order.")
 
 
+def _layers(subject: Asking) -> Hint | None:
+    """Three layers with a token each: what each gives back."""
+    cache = new(subject, 4, 3)
+    parts = numbers(*[(1, HEADS, WIDTH)] * 3)
+    if cache is None or not all(put(subject, cache, i, part) for i, part in enumerate(parts)):
+        return None
+    both = [held(subject, cache, i) for i in range(3)]
+    rows = [pair[0] for pair in both if pair is not None]
+    if len(rows) < 3 or all(same(a, b) for a, b in zip(rows, parts, strict=True)):
+        return None
+    if all(same(a, b) for a, b in zip(rows, reversed(parts), strict=True)):
+        return Hint(
+            "cache-layer-mixed",
+            "Of three layers, keys(0) gives what was appended to the last, and keys(2) to the first.",
+        )
+    for i, which in ((0, "first"), (2, "last")):
+        if same(rows[i], parts[i]) and not any(len(r) for j, r in enumerate(rows) if j != i):
+            return Hint("cache-layer-mixed", f"Only what is appended to the {which} layer is stored.")
+    if all(same(a, np.concatenate(parts)) for a in rows):
+        return Hint("cache-shared-state", "Three layers with a token each give back three: they share one store.")
+    return None
+
+
 def _apart(subject: Asking) -> Hint | None:
     """Two layers and two caches share nothing: what is appended to one leaves the other as it was."""
     first, second = numbers((2, HEADS, WIDTH), (2, HEADS, WIDTH))
@@ -206,14 +243,18 @@ def _copies(subject: Asking) -> Hint | None:
 
 
 def _dtype(subject: Asking) -> Hint | None:
-    cache = new(subject, 4, 1, "float32")
     (k,) = numbers((1, HEADS, WIDTH))
-    if cache is None:
-        return None
-    both = held(subject, cache) if put(subject, cache, 0, k.astype(np.float32)) else None
-    for name, rows in zip(("keys", "values"), both or (), strict=False):
-        if rows.dtype != np.float32:
-            return Hint("cache-wrong-dtype", f"A cache of float32 gives {name} of {rows.dtype} for float32.")
+    for asked, given in (
+        ("float32", "float32"),
+        ("float16", "float32"),
+        ("float64", "float32"),
+        ("float32", "float64"),
+    ):
+        cache = new(subject, 4, 1, asked)
+        both = held(subject, cache) if cache is not None and put(subject, cache, 0, k.astype(given)) else None
+        for name, rows in zip(("keys", "values"), both or (), strict=False):
+            if rows.dtype != np.dtype(asked):
+                return Hint("cache-wrong-dtype", f"A cache of {asked} gives {name} of {rows.dtype} for {given}.")
     return None
 
 
@@ -291,8 +332,8 @@ def _capacity(subject: Asking) -> Hint | None:
             if outcome.kind != "raised":
                 return None
             if taken == 4 and not refused(outcome):
-                seen = f"A full cache raises {outcome.type.split('.')[-1]}, not ValueError."
-                return Hint("cache-capacity-off-by-one", seen)
+                seen = f"A full cache raises {outcome.type.split('.')[-1]}, not ValueError"
+                return _in_part(subject, rows, f"{seen}. ") or Hint("cache-capacity-off-by-one", f"{seen}.")
             break
         taken += 1
     if taken in (3, 5):
@@ -300,41 +341,44 @@ def _capacity(subject: Asking) -> Hint | None:
         return Hint("cache-capacity-off-by-one", f"A cache for 4 tokens {seen}.")
     if taken == 9:
         return _never_full(subject, cache, rows)
-    return _in_part(subject, rows) if taken == 4 else None
+    return (_in_part(subject, rows) or _layers_full(subject)) if taken == 4 else None
 
 
 def _never_full(subject: Asking, cache: Handle, rows: Array) -> Hint | None:
-    counted, both = length(subject, cache), held(subject, cache)
-    if both is not None and len(both[0]) == 4 and counted == 4:
-        if same(both[0], rows[-4:]):
-            return Hint("cache-truncated", "A cache for 4 tokens takes 9 and keeps the last 4: it drops the first.")
-        if same(both[0], rows[:4]):
-            return _silently(subject, rows)
-        if all(any(same(row, one) for one in rows) for row in both[0]):
-            return Hint("cache-truncated", "A full cache takes more, and writes it over what it holds.")
-        return Hint(None, "A cache for 4 tokens takes a fifth without an error, and holds 4 afterwards.")
-    if counted == 9 or (both is not None and len(both[0]) == 9):
-        return Hint("cache-unbounded", "A cache for 4 tokens takes 9.")
-    return Hint(None, "A cache for 4 tokens takes a fifth without an error.")
+    """A cache for 4 tokens took 9 without an error: what became of them."""
+    both = held(subject, cache)
+    kept = both[0] if both is not None else rows[:0]
+    what = ""
+    if len(kept) == 4:
+        what = ", and writes the later ones over what it holds"
+        for part, words in ((slice(-4, None), ", and keeps the last 4"), (slice(4), ", and drops what does not fit")):
+            what = words if same(kept, rows[part]) else what
+    return Hint(
+        "cache-unbounded", f"A cache for 4 tokens takes 9 without an error{what}: no ValueError says that it is full."
+    )
 
 
-def _silently(subject: Asking, rows: Array) -> Hint | None:
-    """A full cache keeps what it has and raises nothing: what it does with three tokens and room for two."""
-    cache = new(subject, 4, 1)
-    if cache is None or not put(subject, cache, 0, rows[:2]) or not put(subject, cache, 0, rows[2:5]):
-        return Hint(None, "A cache for 4 tokens takes a fifth without an error.")
-    counted = length(subject, cache)
-    if counted == 4:
-        return Hint("cache-unbounded", "An append of 3 tokens with room for 2 raises nothing, and stores 2 of them.")
-    return Hint("cache-truncated", "What does not fit is dropped, and no ValueError says so.")
-
-
-def _in_part(subject: Asking, rows: Array) -> Hint | None:
+def _in_part(subject: Asking, rows: Array, so_far: str = "") -> Hint | None:
     cache = new(subject, 4, 1)
     if cache is None or not put(subject, cache, 0, rows[:2]) or put(subject, cache, 0, rows[2:5]):
         return None
     both, counted = held(subject, cache), length(subject, cache)
     if both is not None and (len(both[0]), len(both[1]), counted) != (2, 2, 2):
         seen = f"An append of 3 tokens with room for 2 raises, and the cache holds {max(map(len, both))} tokens afterwards, not 2."
-        return Hint("cache-unbounded", seen)
+        return Hint("cache-unbounded", so_far + seen)
+    return None
+
+
+def _layers_full(subject: Asking) -> Hint | None:
+    """Two full layers: each refuses one token more."""
+    cache = new(subject, 2)
+    (rows,) = numbers((2, HEADS, WIDTH))
+    if cache is None or not all(put(subject, cache, layer, rows) for layer in (0, 1)):
+        return None
+    taken = [put(subject, cache, layer, rows[:1]) for layer in (1, 0)][::-1]
+    if taken in ([True, False], [False, True]):
+        which = ("first", "second") if taken[0] else ("second", "first")
+        return Hint(
+            "cache-unbounded", f"Of two full layers the {which[1]} refuses one token more, and the {which[0]} takes it."
+        )
     return None

@@ -30,13 +30,34 @@ from harness.values import Array
 
 def hints(subject: Asking) -> Iterator[Hint]:
     """The first thing that explains what is wrong, where attention itself is as it should be."""
-    said = (_fresh, _stored, _given, _silent, _second, _places, _linear)
+    said = (_unchanged, _fresh, _stored, _given, _silent, _second, _places, _linear)
     seen = (weights, chunk, heads, layers, window, _unread, _overfull, _step)
     for look in (*said, *seen):
         found = look(subject)
         if found is not None:
             yield found
             return
+
+
+def _unchanged(subject: Asking) -> Hint | None:
+    """Forward, prefill and a decode step leave the model's arrays as they were."""
+    fields = decoder(1)
+    asked = request(subject, fields)
+    if asked is None or asked.prefill(PROMPT) is None or asked.decode(TOKEN) is None:
+        return None
+    subject.call("kv_cache.forward", asked.model, PROMPT)
+    layers = subject.keep("@attr", asked.model, "layers").value
+    found = [("embedding", fields["embedding"], subject.call("@attr", asked.model, "embedding").value)]
+    if isinstance(layers, tuple | list) and len(layers) == 1:
+        found += [
+            (name, before, subject.call("@attr", layers[0], name).value) for name, before in fields["layers"][0].items()
+        ]
+    for name, before, after in found:
+        if isinstance(after, np.ndarray) and not np.array_equal(before, after):
+            return Hint(
+                "input-mutated", f"The model's {name} is another after a prompt and a decode step than before them."
+            )
+    return None
 
 
 # -- what is stored ----------------------------------------------------------------------------------------------------
@@ -76,6 +97,10 @@ def _stored(subject: Asking) -> Hint | None:
     if asked is None or asked.prefill(PROMPT) is None:
         return None
     counted, before = asked.length, [asked.held(layer) for layer in (0, 1)]
+    if counted == 6 and all(rows is not None and len(rows) == 6 for rows in before):
+        return Hint("cache-appended-twice", "After a prompt of 3 tokens the cache holds 6.")
+    if counted == 1:
+        return Hint("cache-truncated", "After a prompt of 3 tokens the cache holds 1.")
     if counted != 3 or asked.decode(TOKEN) is None:
         return None
     longer, after = asked.length, [asked.held(layer) for layer in (0, 1)]
@@ -246,12 +271,51 @@ def _places(subject: Asking) -> Hint | None:
                 return Hint("positions-ignored", f'{name} adds no positions for a model with positions="sinusoidal".')
             if any(same(added, n * table[: len(added)]) for n in (2, 3)):
                 return Hint("positions-misplaced", f"{name} adds positions more than once: before every layer.")
-            return None  # the rows differ from the submission's own table in a way that names nothing
+            return _another_table(name, added, table)
         decoded = asked.decode(TOKEN)
         chunk = asked.prefill(text[4:])
-        found = _next(fields, decoded, chunk, text, table)
+        found = _next(fields, decoded, chunk, text, table) or _later(subject, fields, table)
         if found is not None:
             return found
+    return None
+
+
+def _another_table(name: str, added: Array, table: Array, start: int = 0) -> Hint | None:
+    """What rows are that come from a table of positions other than attention.py's, at these places."""
+    n, d = added.shape
+    at = np.arange(start, start + n)[:, None]
+    own = 10000.0 ** (-np.arange(0, d, 2) / d)
+    right = np.stack([np.sin(at * own), np.cos(at * own)], axis=-1).reshape(n, d)
+    if not same(table[start : start + n], right):
+        return None  # that table is not the usual one either
+    if same(added, np.concatenate([right[:, 0::2], right[:, 1::2]], axis=1)):
+        return Hint("positions-halves", f"{name} adds sines in the first half of the columns, cosines in the second.")
+    if same(added, right.reshape(n, -1, 2)[:, :, ::-1].reshape(n, d)):
+        return Hint("positions-sin-cos-swapped", f"{name} adds cosines in even columns, sines in odd ones.")
+    sines = np.abs(added[:, 0::2] ** 2 + added[:, 1::2] ** 2 - 1).max() < 1e-9
+    if (
+        start == 0
+        and same(added[0], right[0])
+        and same(added[:, :2], right[:, :2])
+        and (sines or np.abs(added).max() <= 1)
+    ):
+        return Hint(
+            "positions-wrong-frequency",
+            f"{name} adds positions of its own, with other frequencies than attention.py's.",
+        )
+    return None
+
+
+def _later(subject: Asking, fields: Fields, table: Array) -> Hint | None:
+    """Three tokens decoded one after the other: each stands one place further on."""
+    asked = request(subject, fields, 8)
+    if asked is None or asked.prefill(PROMPT) is None:
+        return None
+    rows = [asked.decode(TOKEN) for _ in range(3)]
+    places = [None if row is None else _place(_where(fields, row[None], [TOKEN])[0], table) for row in rows]
+    if places[0] == len(PROMPT) and places[1:] == [len(PROMPT)] * 2:
+        seen = f"Every token decoded after a prompt of {len(PROMPT)} gets the position of token {len(PROMPT) + 1}"
+        return Hint("cache-position-reset", f"{seen}: it does not move on.")
     return None
 
 
@@ -270,11 +334,11 @@ def _next(fields: Fields, decoded: Array | None, chunk: Array | None, text: list
         if any(same(added, n * table[len(PROMPT)]) for n in (2, 3)):
             return Hint("positions-misplaced", "A decode step adds positions more than once: before every layer.")
         at = _place(added, table)
-        if at is not None and at != len(PROMPT):
+        if at is None:
+            return _another_table("A decode step", added[None], table, len(PROMPT))
+        if at != len(PROMPT):
             seen = f"After a prompt of {len(PROMPT)} tokens the next one gets the position of token {at + 1}."
             return Hint("cache-position-reset", seen)
-        if at is None:
-            return None
     if chunk is not None:
         added = _where(fields, chunk, text[4:])
         if same(added, 0 * added):

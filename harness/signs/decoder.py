@@ -15,8 +15,14 @@ from harness.signs import decode as signs_decode
 from harness.signs import generate as signs_generate
 from harness.subject import Asking
 
-# Faults of a cache alone over which decoding can be judged all the same.
-BESIDE = {"cache-unbounded", "cache-bytes-formula"}
+# Faults of a cache alone over which decoding can be looked at all the same, where it gives back what it was given.
+BESIDE = {
+    "cache-unbounded",
+    "cache-bytes-formula",
+    "cache-aliases-input",
+    "cache-wrong-dtype",
+    "cache-capacity-off-by-one",
+}
 
 
 def _cache(subject: Asking) -> Iterator[Hint]:
@@ -27,11 +33,12 @@ def _cache(subject: Asking) -> Iterator[Hint]:
     accounts = list(signs_cache.accounts(subject))
     yield from accounts
     yield from _kv_cache_bytes(subject) if not any(hint.code == "cache-bytes-formula" for hint in accounts) else ()
-    if any(hint.code not in BESIDE for hint in accounts):
+    if any(hint.code not in BESIDE for hint in accounts) or ((stored or accounts) and not signs_cache.sound(subject)):
         return
     if any(True for name in ("softmax", "sdpa", "causal_mask") for _ in signs_attention.FAMILIES[name](subject)):
         return  # what stands on attention says nothing where that is odd
-    decoding = list(signs_decode.hints(subject))
+    said = {hint.code for hint in (*stored, *accounts)}
+    decoding = [hint for hint in signs_decode.hints(subject) if hint.code not in said]
     yield from decoding or signs_generate.hints(subject)
 
 

@@ -20,7 +20,7 @@ from harness.signs import Hint, pair, same
 from harness.signs import attention as signs_attention
 from harness.subject import Asking, Subject
 from harness.values import Array, Callback
-from harness.virtual_decoder import Decoding, decode_latencies
+from harness.virtual_decoder import Decoded, Decoding, decode_latencies
 from harness.virtual_time import Timing, time_attention
 
 UNITS = {1e3: "milliseconds", 1e6: "microseconds", 1e9: "nanoseconds", 1 / 60: "minutes"}
@@ -31,6 +31,10 @@ UNLOGGED: list[tuple[str, Array, Array]] = [
     ("times by lengths", np.array(NS), np.array(UNEVEN)),
     ("times by log n", np.log(NS), np.array(UNEVEN)),
     ("log times by n", np.array(NS), np.log(UNEVEN)),
+    ("times by log2 of n", np.log2(NS), np.array(UNEVEN)),
+    ("log2 of the times by n", np.array(NS), np.log2(UNEVEN)),
+    ("times by log10 of n", np.log10(NS), np.array(UNEVEN)),
+    ("log10 of the times by n", np.array(NS), np.log10(UNEVEN)),
 ]
 
 
@@ -234,61 +238,80 @@ def _append_invariance_gap(subject: Asking) -> Iterator[Hint]:
 
 
 def _time_attention(subject: Asking) -> Iterator[Hint]:
-    """Calls of 1, 2 and 4 s: all alike, then queued, then slow at first, then unlike each other."""
+    """All calls alike, then queued, then slow at first, then unlike each other: each tells one decision, whatever the others."""
 
     def timed(seconds: Sequence[float], warmup: int, repeats: int, queued: bool = False) -> Array | None:
+        """What comes out at each length, over what a call of 1 s takes there."""
         costs = {n: tuple(size * s for s in seconds) for n, size in sizes.items()}
         scenario = Timing(tuple(sizes), warmup, repeats, queued, costs)
-        return _numbers(time_attention(subject, scenario).outcome.value, len(sizes))
+        found = _numbers(time_attention(subject, scenario).outcome.value, len(sizes))
+        return None if found is None else found / np.array(list(sizes.values()))
 
     sizes = {3: 1.0, 5: 2.0, 8: 4.0}
-    right = np.array(list(sizes.values()))
-    alike = timed((1.0,) * 7, 2, 5)
-    if alike is None:
+    alike, fewer, again = timed((1.0,) * 7, 2, 5), timed((1.0,) * 5, 2, 3), timed((1.0,) * 7, 2, 5)
+    if alike is None or fewer is None or again is None:
         return
-    if not same(alike, right):
-        yield from _factor(alike / right, {5.0: "the sum of the 5 timed calls"})
+    if not same(alike, again):
+        seen = f"The same calls come out as {alike[0]:.9g} s and, asked again, as {again[0]:.9g} s"
+        seen += ": another clock is read than the one given."
+        yield Hint("timing-wrong-clock", seen)
         return
+    if not same(alike, np.full(3, alike[0])) or not same(fewer, np.full(3, fewer[0])):
+        told = ", ".join(f"{seconds:.4g}" for seconds in alike * list(sizes.values()))
+        yield Hint(None, f"Calls of 1, 2 and 4 s, all alike at each length, come out as {told} s.")
+        return
+    per_call, unit = _repeats(float(alike[0]), float(fewer[0]))
+    yield from per_call
+    yield from _unit(unit)
     queued = timed((1.0,) * 3, 2, 1, queued=True)
-    if queued is not None and not same(queued, right):
-        seen = f"A call that queues 1 s of work, done when synchronize() returns, comes out as {queued[0]:.3g} s."
+    if queued is not None and unit and not same(queued / unit, np.ones(3)):
+        seen = f"A call that queues 1 s of work, done when synchronize() returns, comes out as {queued[0]:.6g}"
+        seen += " s." if unit == 1 else f", and {unit:.6g} where nothing is queued."
         yield Hint("timing-not-synchronised", seen)
     cold = timed((16.0, 16.0, 16.0, 1.0), 3, 1)
-    if cold is not None and not same(cold, right):
-        seen = f"With warmup=3, and 3 slow calls of 16 s at each length before calls of 1 s, {cold[0]:.3g} s comes out."
-        yield Hint("timing-no-warmup", seen)
-        return
-    unlike = (3.0, 11.0, 2.0, 5.0, 7.0)
-    uneven = timed(unlike, 0, 5)
-    if uneven is None or same(uneven, 5 * right):
-        return
-    told = {
-        np.mean(unlike): "mean",
-        min(unlike): "least",
-        max(unlike): "largest",
-        unlike[0]: "first",
-        unlike[-1]: "last",
-    }
-    for value, name in told.items():
-        if same(uneven, value * right):
-            yield Hint("timing-not-median", f"Of calls of 3, 11, 2, 5 and 7 s the {name} comes out, {value:.3g} s.")
-            return
-    yield Hint(None, f"Calls of 3, 11, 2, 5 and 7 s come out as {uneven[0]:.3g} s; their median is 5.")
+    if cold is not None and unit and not same(cold / unit, np.ones(3)):
+        seen = f"With warmup=3, and 3 slow calls of 16 s at each length before calls of 1 s, {cold[0]:.6g} comes out"
+        yield Hint("timing-no-warmup", f"{seen}." if unit == 1 else f"{seen}, and {unit:.6g} where none is slow.")
+    if not per_call and unit:
+        yield from _statistic_of_times(timed(UNLIKE, 0, len(UNLIKE)), unit)
 
 
-def _factor(ratios: Array, sums: dict[float, str]) -> Iterator[Hint]:
+UNLIKE = (2.0, 33.0, 1.0, 20.0, 7.0, 4.0, 12.0)  # neither the first, the last nor the middle one is their median
+
+
+def _statistic_of_times(found: Array | None, unit: float) -> Iterator[Hint]:
+    """What is made of unlike calls, where calls that are alike come out right but for a unit."""
+    middle = float(np.median(UNLIKE))
+    if found is None or same(found / unit, np.full(3, middle)):
+        return
+    value = float(found[0]) / unit
+    listed = ", ".join(f"{s:g}" for s in UNLIKE[:-1])
+    names = {float(np.mean(UNLIKE)): "mean", min(UNLIKE): "least", max(UNLIKE): "largest"}
+    what = next((f", the {name}" for number, name in names.items() if same(value, number)), "")
+    seen = f"Calls of {listed} and {UNLIKE[-1]:g} s come out as {value:.4g} s{what}; their median is {middle:g}."
+    yield Hint("timing-not-median" if min(UNLIKE) <= value <= max(UNLIKE) else None, seen)
+
+
+def _repeats(five: float, three: float) -> tuple[list[Hint], float]:
+    """What 5 and 3 calls of 1 s that come out unlike each other say, and what one call of 1 s comes out as."""
+    if same(five, three):
+        return [], five
+    told = f"Where every call takes 1 s, {five:.4g} comes out of 5 repeats and {three:.4g} of 3"
+    ways = {"they are added up": 1.0, "one time is divided by the number of repeats": -1.0}
+    for what, power in ways.items():
+        if same(five / three, (5 / 3) ** power):
+            return [Hint("timing-not-median", f"{told}: {what}.")], five / 5**power
+    if same(five / three, 7 / 5):  # 2 calls warm up
+        return [Hint("timing-not-median", f"{told}: they are added up, those that warm up as well.")], five / 7
+    return [Hint(None, f"{told}.")], 0.0
+
+
+def _unit(factor: float) -> Iterator[Hint]:
     """What all times are too large or too small by."""
-    if not same(ratios, np.full_like(ratios, ratios[0])):
-        return
-    for factor, unit in UNITS.items():
-        if same(ratios[0], factor):
-            yield Hint("wrong-unit", f"A call of 1 s comes out as {factor:.4g}: in {unit}.")
-            return
-    for factor, what in sums.items():
-        if same(ratios[0], factor):
-            yield Hint("timing-not-median", f"A call of 1 s comes out as {factor:g}: {what}.")
-            return
-    yield Hint(None, f"Where every call takes 1 s, {ratios[0]:.4g} comes out.")
+    if factor and not same(factor, 1.0):
+        unit = next((name for number, name in UNITS.items() if same(factor, number)), None)
+        seen = f"Where every call takes 1 s, {factor:.6g} comes out"
+        yield Hint("wrong-unit", f"{seen}: in {unit}.") if unit else Hint(None, f"{seen}.")
 
 
 def _fit_exponent(subject: Asking) -> Iterator[Hint]:
@@ -298,11 +321,11 @@ def _fit_exponent(subject: Asking) -> Iterator[Hint]:
     if same(square, 0.5):
         yield Hint("fit-inverted", "For seconds that grow as n² the exponent comes out as 1/2.")
         return
-    x, y = np.log(NS), np.log(UNEVEN)
     for axes, across, up in UNLOGGED:
         if same(uneven, np.polyfit(across, up, 1)[0]):
             yield Hint("fit-not-loglog", f"The number is the slope of {axes}.")
             return
+    x, y = np.log(NS), np.log(UNEVEN)
     slope, constant = np.polyfit(x, y, 1)
     steps = np.diff(y) / np.diff(x)
     numbers = {
@@ -313,15 +336,55 @@ def _fit_exponent(subject: Asking) -> Iterator[Hint]:
         "the mean of the slopes from point to point; longer stretches should count more": steps.mean(),
         "the median of the slopes from point to point": np.median(steps),
         "the slope from the first point to the last; those between do not count": (y[-1] - y[0]) / (x[-1] - x[0]),
+        "the slope between the last two points": steps[-1],
+        "the slope of the line without the first point": np.polyfit(x[1:], y[1:], 1)[0],
+        "the slope of the line without the last point": np.polyfit(x[:-1], y[:-1], 1)[0],
+        "the slope of the line through the origin: it has no constant": x @ y / (x @ x),
+        "the correlation, which says how well a line fits and not how steep it is": np.corrcoef(x, y)[0, 1],
+        "the slope with two counts of points, n and n - 1": slope * len(x) / (len(x) - 1),
         "the slope from ln n to log10 of the times": slope / np.log(10),
         "the slope from log10 of n to ln of the times": slope * np.log(10),
         "the slope from ln n to log2 of the times": slope / np.log(2),
         "the slope from log2 of n to ln of the times": slope * np.log(2),
+        "a coefficient of a parabola, not of a line": next(
+            (c for degree in (2, 3) for c in np.polyfit(x, y, degree) if same(uneven, c)), slope
+        ),
     }
+    if same(uneven, slope):
+        return
     for what, number in numbers.items():
         if same(uneven, number):
             yield Hint("fit-wrong-output", f"For times that are no power law the number is {what}.")
             return
+    if not same(square, 2.0):
+        return
+    seen = (
+        f"For {', '.join(f'{t:g} s at n = {n}' for n, t in zip(NS, UNEVEN, strict=True))} the exponent is {uneven:.4g}"
+    )
+    if abs(uneven - _of_raw_values(np.array(NS, float), np.array(UNEVEN))) < 1e-3:
+        what = (
+            "the power law fits the seconds themselves best, so that the longest decide alone, and not their logarithms"
+        )
+        yield Hint("fit-not-loglog", f"{seen}: {what}.")
+    elif abs(uneven - slope) > 0.01:
+        line = "the least-squares line over all the logarithms has the slope"
+        yield Hint("fit-wrong-output", f"{seen}; {line} {slope:.4g}.")
+    else:
+        yield Hint(None, f"{seen}; the slope is {slope:.7g}.")
+
+
+def _of_raw_values(n: Array, seconds: Array) -> float:
+    """The exponent of the c · n^p whose squared distance to the seconds is least."""
+
+    def distance(p: float) -> float:
+        power = (n / n.max()) ** p
+        return float(np.square(seconds - power * (power @ seconds) / (power @ power)).sum())
+
+    best, step = 0.0, 8.0
+    while step > 1e-6:
+        best = min((best - step, best, best + step), key=distance)
+        step /= 1.5
+    return best
 
 
 def _local_slopes(subject: Asking) -> Iterator[Hint]:
@@ -337,6 +400,36 @@ def _local_slopes(subject: Asking) -> Iterator[Hint]:
         if same(uneven, np.diff(up) / np.diff(across)):
             yield Hint("fit-not-loglog", f"The slopes are those of {axes}.")
             return
+    x, y = np.log(NS), np.log(UNEVEN)
+    right = np.diff(y) / np.diff(x)
+    if same(uneven, right):
+        return
+    numbers = {
+        "in another order": right[::-1],
+        "from the first point on, not from one point to the next": (y[1:] - y[0]) / (x[1:] - x[0]),
+        "log seconds over log n at each point, not their growth": (y / x)[1:],
+        "log2 of the growth in time, as though every length were twice the one before": np.diff(y) / np.log(2),
+        "growth in time over growth in length, without logarithms": np.exp(np.diff(y) - np.diff(x)),
+        **{
+            f"those between a logarithm to base {b} of n and one to base {a} of the times": right
+            * np.log(v)
+            / np.log(u)
+            for a, u in LOGS.items()
+            for b, v in LOGS.items()
+            if a != b
+        },
+    }
+    for what, slopes in numbers.items():
+        if same(uneven, slopes):
+            yield Hint("fit-wrong-output", f"For times that are no power law the slopes are {what}.")
+            return
+    if same(square, [2.0] * 3):
+        found, wanted = (", ".join(f"{s:.4g}" for s in slopes) for slopes in (uneven, right))
+        seen = f"For times that are no power law the slopes come out as {found}; from each point to the next they are {wanted}."
+        yield Hint("fit-wrong-output", seen)
+
+
+LOGS = {"e": np.e, "2": 2.0, "10": 10.0}
 
 
 # -- step 6 -----------------------------------------------------------------------------------------------------------
@@ -356,69 +449,111 @@ def _score_bytes(subject: Asking) -> Iterator[Hint]:
 
 
 def _largest_n(subject: Asking) -> Iterator[Hint]:
-    got = subject.call("experiments.largest_n", Callback(lambda n: n <= 1000), start=8, limit=5000).value
-    if got == 1001:
-        yield Hint("search-off-by-one", "Where every n up to 1000 fits, largest_n gives 1001.")
-    elif got == 512:
-        yield Hint("search-off-by-one", "Where every n up to 1000 fits, largest_n gives 512, the last doubling.")
-    elif got == 999:
-        yield Hint("search-off-by-one", "Where every n up to 1000 fits, largest_n gives 999.")
+    def found(up_to: int, start: int = 8, limit: int = 5000) -> Any:
+        return subject.call("experiments.largest_n", Callback(lambda n: n <= up_to), start=start, limit=limit).value
+
+    got, wrong = (
+        found(1000),
+        {1001: "", 512: ", the last doubling", 1024: ", the first doubling that does not", 999: ""},
+    )
+    if type(got) in (int, float) and got in wrong:
+        yield Hint("search-off-by-one", f"Where every n up to 1000 fits, largest_n gives {got:g}{wrong[int(got)]}.")
+    none = found(5)
+    if type(none) in (int, float) and none != 0:
+        yield Hint("search-bounds", f"Where not even start=8 fits, largest_n gives {none:g}, expected 0.")
+    for up_to in (10**6, 5000):
+        all_fit = found(up_to)
+        if got == 1000 and type(all_fit) in (int, float) and all_fit != 5000:
+            yield Hint(
+                "search-bounds", f"Where every n up to {up_to} fits, largest_n with limit=5000 gives {all_fit:g}."
+            )
+            return
 
 
 # -- step 8 -----------------------------------------------------------------------------------------------------------
 
 PREFILL, STEPS = 64.0, (1.0, 2.0, 4.0)
+MIXED: dict[str, Callable[[float, Array], list[float]]] = {
+    "": lambda prefill, steps: [prefill, *steps],
+    "prefill is counted in the first step as well": lambda prefill, steps: [prefill, prefill + steps[0], *steps[1:]],
+    "prefill is counted in the first step": lambda prefill, steps: [0.0, prefill + steps[0], *steps[1:]],
+    "prefill is given as the first step": lambda prefill, steps: [prefill, prefill, *steps[:-1]],
+    "the first step is counted in prefill_s": lambda prefill, steps: [prefill + steps[0], *steps],
+    "prefill is counted in every step": lambda prefill, steps: [prefill, *(prefill + steps)],
+    "prefill_s is the time of everything together": lambda prefill, steps: [prefill + steps.sum(), *steps],
+    "prefill's time is missing": lambda prefill, steps: [0.0, *steps],
+}
+RAN: dict[str, Callable[[float, Array], Array]] = {
+    "": lambda prefill, steps: steps,
+    "the steps are counted from the first one on": lambda prefill, steps: np.cumsum(steps),
+    "the steps are counted from the prefill on": lambda prefill, steps: np.cumsum(steps) + prefill,
+    "the steps are averages so far": lambda prefill, steps: np.cumsum(steps) / np.arange(1, len(steps) + 1),
+}
 
 
 def _decode_latencies(subject: Asking) -> Iterator[Hint]:
-    """A prefill of 64 s and steps of 1, 2 and 4 s."""
+    """A prefill of 64 s and steps of 1, 2 and 4 s, at once and queued; then passes without a cache, whose sums tell them apart."""
     scenarios = [
         Decoding(4, 3, True, queued, (PREFILL, 128.0, 256.0, 512.0), (*STEPS, 8.0)) for queued in (False, True)
     ]
-    read = []
-    for decoded in decode_latencies(subject, scenarios):
-        value = decoded.outcome.value
-        if not isinstance(value, dict) or decoded.work != [("pass", PREFILL), *(("step", s) for s in STEPS)]:
-            return
-        prefill, steps = _float(value.get("prefill_s")), _numbers(value.get("decode_s"), 3)
-        if prefill is None or steps is None:
-            return
-        read.append(np.array([prefill, *steps]))
-    found, queued = read
-    right = np.array([PREFILL, *STEPS])
+    scenarios.append(Decoding(4, 3, False, False, tuple(2.0**i for i in range(24)), (0.5,)))
+    once, queued, without = decode_latencies(subject, scenarios)
+    found, later = _times(once), _times(queued)
+    if found is not None:
+        yield from _steps(found, once)
+        if later is not None and once.work == queued.work and not same(found, later):
+            seen = (
+                f"A prefill of {_taken(once)[0]:g} s that is queued, and done when synchronize() returns, comes out as"
+            )
+            yield Hint("timing-not-synchronised", f"{seen} {later[0]:.4g}, and {found[0]:.4g} where nothing is queued.")
+    passes = _times(without)
+    if passes is not None and without.path == "passes":
+        counts = [bin(int(seconds)).count("1") for seconds in passes[1:]]
+        apart = bin(sum(int(seconds) for seconds in passes[1:])).count("1")
+        if min(counts) > 1 and apart == sum(counts):
+            yield Hint(
+                "speedup-faked", f"Without a cache the time of every step is that of {min(counts)} passes or more."
+            )
+
+
+def _times(decoded: Decoded) -> Array | None:
+    """The prefill's time and those of three steps, by the clock that was given."""
+    value = decoded.outcome.value
+    if not isinstance(value, dict) or not decoded.readings:
+        return None
+    prefill, steps = _float(value.get("prefill_s")), _numbers(value.get("decode_s"), 3)
+    return None if prefill is None or steps is None else np.array([prefill, *steps])
+
+
+def _taken(decoded: Decoded) -> Array:
+    """What the prefill and the three steps after it took: the last ones, as untimed work may come before."""
+    seconds = [seconds for _, seconds in decoded.work[-4:]]
+    return np.array(seconds if len(seconds) == 4 else [PREFILL, *STEPS])
+
+
+def _steps(found: Array, decoded: Decoded) -> Iterator[Hint]:
+    """What the times of one prefill and three steps are, of the ways known to get them wrong."""
+    right = _taken(decoded)
     if same(found, right):
-        if not same(queued, right):
-            seen = "A prefill of 64 s that is queued, and done when synchronize() returns, comes out as"
-            seen += f" {queued[0]:.3g} s, the first step as {queued[1]:.3g}."
-            yield Hint("timing-not-synchronised", seen)
         return
-    ratios = found / right
-    if same(ratios, np.full(4, ratios[0])):
-        yield from _factor(ratios, {})
+    listed = [", ".join(f"{seconds:.4g}" for seconds in times[1:]) for times in (right, found)]
+    told = f"A prefill of {right[0]:g} s and steps of {listed[0]} s come out as {found[0]:.4g} and {listed[1]}"
+    if found[1] and same(found[1:], np.full(3, found[1])):
+        yield Hint("decode-cumulative", f"{told}: one number for all the steps.")
         return
-    steps = np.array(STEPS)
-    mixed = {
-        "prefill is counted in the first step as well": [PREFILL, PREFILL + 1, 2, 4],
-        "prefill is counted in the first step": [0, PREFILL + 1, 2, 4],
-        "prefill is given as the first step": [PREFILL, PREFILL, 1, 2],
-        "the first step is counted in prefill_s": [PREFILL + 1, *STEPS],
-        "prefill's time is missing": [0, *STEPS],
-    }
-    ran = {
-        "counted from the first step on": np.cumsum(steps),
-        "counted from the prefill on": np.cumsum(steps) + PREFILL,
-        "one average repeated": np.full(3, steps.mean()),
-        "averages so far": np.cumsum(steps) / [1, 2, 3],
-    }
-    told = f"A prefill of 64 s and steps of 1, 2 and 4 s come out as {found[0]:.4g} and {', '.join(f'{s:.4g}' for s in found[1:])}"
-    for what, numbers in mixed.items():
-        if same(found, numbers):
-            yield Hint("decode-prefill-mixed", f"{told}: {what}.")
-            return
-    for what, times in ran.items():
-        if same(found[1:], times):
-            yield Hint("decode-cumulative", f"{told}: {what}.")
-            return
+    for factor, unit in ((1.0, ""), *UNITS.items()):
+        for what, mix in MIXED.items():
+            for ran, run in RAN.items():
+                mixed = np.array(mix(right[0], right[1:]))
+                if not same(found / factor, [mixed[0], *run(mixed[0], mixed[1:])]):
+                    continue
+                if unit:
+                    yield Hint("wrong-unit", f"{told}: in {unit}.")
+                if what:
+                    yield Hint("decode-prefill-mixed", f"{told}: {what}.")
+                if ran:
+                    yield Hint("decode-cumulative", f"{told}: {ran}.")
+                return
     yield Hint(None, f"{told}.")
 
 

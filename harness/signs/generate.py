@@ -51,6 +51,9 @@ def _silent(embedding: Array) -> Fields:
 
 def _how_many(subject: Asking) -> Hint | None:
     """Every id its own successor: how many come does not hang on which."""
+    total = _total(subject)
+    if total is not None:
+        return total
     ids = _once(subject, decoder(), [1, 2, 3], 5)
     fields = _silent(2 * np.eye(12))
     for use_cache in (True, False):
@@ -71,6 +74,18 @@ def _how_many(subject: Asking) -> Hint | None:
     return None
 
 
+def _total(subject: Asking) -> Hint | None:
+    """Prompts of 1, 3 and 5 tokens and five new ones: as many come whatever the prompt, or all together are five."""
+    prompts = ([1], [1, 2, 3], [1, 2, 3, 4, 5])
+    for use_cache in (True, False):
+        found = [_once(subject, decoder(), prompt, 5, use_cache) or [] for prompt in prompts]
+        new = [ids[len(p) :] if ids[: len(p)] == p else ids for p, ids in zip(prompts, found, strict=True)]
+        if [4, 2, 0] in (list(map(len, found)), list(map(len, new))):
+            seen = "generate with max_new_tokens = 5 gives 4, 2 and 0 new ids after prompts of 1, 3 and 5 tokens"
+            return Hint("generate-total-length", f"{seen}: all together are 5.")
+    return None
+
+
 def _ties(subject: Asking) -> Hint | None:
     """Ids i and i + 4 have one embedding: after either, both are equally good."""
     fields = _silent(np.concatenate([4 * np.eye(4), 4 * np.eye(4)]))
@@ -78,6 +93,22 @@ def _ties(subject: Asking) -> Hint | None:
         found = [_once(subject, fields, [token], 6, use_cache) for token in range(4)]
         if all(got == [token + 4] * 6 for token, got in enumerate(found)):
             return Hint("generate-not-greedy", "Of two ids with equal logits, the higher one is taken.")
+    return _below_zero(subject)
+
+
+def _below_zero(subject: Asking) -> Hint | None:
+    """Each id is its own successor where attention takes 20 from every logit, as where it takes nothing."""
+    takes = np.zeros((8, 8))
+    takes[-1, -1] = 1
+    embedding = np.concatenate([3 * np.eye(7), np.ones((7, 1))], axis=1)
+    layer = {"W_Q": 0 * takes, "W_K": 0 * takes, "W_V": takes, "W_O": -20 * takes}
+    low = {"embedding": embedding, "layers": [layer], "n_heads": 1, "n_kv_heads": 1, "positions": "none"}
+    for use_cache in (True, False):
+        found = [_once(subject, low, [token], 2, use_cache) for token in range(7)]
+        if all(ids == [0, 0] for ids in found):
+            return Hint(
+                "generate-not-greedy", "Where all logits are below 0, generate takes id 0, whichever is the best."
+            )
     return None
 
 
@@ -125,6 +156,10 @@ def _other(
         return Hint("generate-off-by-one", f"{how} ids are those of a prompt whose last token comes twice.")
     if found == [ids and ids[1:] for ids in (_greedy(subject, close, prompt, n=NEW + 1) for prompt in PROMPTS)]:
         return Hint("generate-off-by-one", f"{how} ids begin with the second new one.")
+    if use_cache:
+        fed = _fed_again(subject, close, found)
+        if fed is not None:
+            return fed
     for row, which in ((0, "first"), (-2, "last but one")):
         stale = [_greedy(subject, close, prompt, lambda rows, row=row: int(rows[row].argmax())) for prompt in PROMPTS]  # type: ignore[misc]
         if found == stale:
@@ -146,6 +181,30 @@ def _other(
     if sure and not greedy and any(ids != found for ids in again):
         return Hint(None, f"{how} ids for the same prompt differ from call to call.")
     return Hint(None, f"{how} ids are not those of forward's largest logits.")
+
+
+def _fed_again(subject: Asking, fields: Fields, found: list[list[int] | None]) -> Hint | None:
+    """Ids of a cache that is given the whole text again for every token, or the prompt twice."""
+    again, twice = [], []
+    for prompt in PROMPTS:
+        ids: list[int] = []
+        seen: list[int] = []
+        for _ in range(NEW):
+            seen += prompt + ids
+            rows = forward(subject, fields, seen)
+            if rows is None:
+                return None
+            ids.append(int(rows[-1].argmax()))
+        again.append(ids)
+        twice.append(_greedy(subject, fields, prompt + prompt))
+    if found == again:
+        return Hint(
+            "cache-appended-twice",
+            "generate's ids are those of a cache that is given the whole text again for every token.",
+        )
+    if found == twice:
+        return Hint("cache-appended-twice", "generate's ids are those of a cache that holds the prompt twice.")
+    return None
 
 
 def _clear(subject: Asking, fields: Fields, prompt: list[int]) -> bool:

@@ -118,7 +118,25 @@ def _repeated(subject: Asking) -> Hint | None:
 
 def layers(subject: Asking) -> Hint | None:
     """With one layer a decode step is right: what is wrong with two is which layer's rows it reads or stores."""
-    return _inputs(subject) or _rows_read(subject)
+    return _order(subject) or _inputs(subject) or _rows_read(subject)
+
+
+def _order(subject: Asking) -> Hint | None:
+    """A text of one token, which sees itself alone: what two layers give follows from their matrices, in their order."""
+    fields = decoder(2, heads=(1, 1))
+    rows = forward(subject, fields, [TOKEN])
+    if rows is None:
+        return None
+
+    def through(layers: list[dict[str, Array]]) -> Array:
+        x = fields["embedding"][TOKEN]
+        for layer in layers:
+            x = x + x @ layer["W_V"] @ layer["W_O"]
+        return np.asarray(x @ fields["embedding"].T)
+
+    if not same(rows[0], through(fields["layers"])) and same(rows[0], through(fields["layers"][::-1])):
+        return Hint("cache-layer-mixed", "forward gives what two layers give in the wrong order, the last one first.")
+    return None
 
 
 def _inputs(subject: Asking) -> Hint | None:

@@ -45,12 +45,21 @@ def _repeating() -> Decoder:
     return Decoder(embedding, (Layer(np.eye(8), np.eye(8), np.eye(8), np.zeros((8, 8))),), 2, 2)
 
 
+def _negative() -> Decoder:
+    """After each id that id again, though all logits are below 0: attention takes 20 from each. Whole numbers too."""
+    takes = np.zeros((9, 9))
+    takes[-1, -1] = 1
+    embedding = np.concatenate([3 * np.eye(8), np.ones((8, 1))], axis=1)
+    return Decoder(embedding, (Layer(0 * takes, 0 * takes, takes, -20 * takes),), 1, 1)
+
+
 MODELS: dict[str, Decoder] = {
     "plain": _model(1, 1, 2, 2, "none"),
     "placed": _model(2, 1, 4, 2),
     "deep": _model(3, 2, 6, 3),
     "deep, unplaced": _model(4, 3, 4, 2, "none"),
     "repeating": _repeating(),
+    "negative": _negative(),
 }
 TEXT = [3, 14, 1, 5, 9, 2, 6, 11, 8, *(int(t) for t in np.random.default_rng(5).integers(0, 16, 71))]
 
@@ -141,6 +150,11 @@ SCRIPTS: tuple[Script, ...] = (
         "new a 1 1 2 5 float64; append a 0 3 float64; ?overfill a 0 3 float64; ?keys a 0; ?values a 0; ?len a",
     ),
     _script(
+        "layers to the brim",
+        "new a 3 1 2 3 float64; append a 0 3 float64; append a 1 3 float64; append a 2 3 float64; "
+        "?overfill a 1 1 float64; ?overfill a 2 2 float64; ?overfill a 0 1 float64; ?keys a 0; ?keys a 1; ?keys a 2",
+    ),
+    _script(
         "owner changes",
         "new a 1 2 3 9 float64; append a 0 2 float64; change 0; ?keys a 0; ?values a 0; append a 0 2 float64; change 1; "
         "?keys a 0; ?values a 0",
@@ -224,6 +238,13 @@ SCRIPTS: tuple[Script, ...] = (
         "?generate 0:5 0 cached; ?generate 2:5 4 cached; ?generate 0:5 6 cached",
         "generate",
         model="plain",
+    ),
+    _script("ids of two layers", "?generate 0:5 5 plain; ?generate 0:5 5 cached", "generate", model="deep"),
+    _script(
+        "ids below zero",
+        "?generate 2:3 3 plain; ?generate 2:3 3 cached",
+        "generate",
+        model="negative",
     ),
     _script(
         "every id",

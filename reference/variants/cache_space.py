@@ -17,6 +17,7 @@ SIZES = (*(float(n) for n in range(1, 11)), 12.0, 15.0, 16.0, 20.0, 24.0, 30.0, 
 LAST = -1.0  # the last id of the vocabulary
 IDS = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 7.0, LAST)  # that generate may stop at
 EPSILONS = (1e-5, 1e-6, 0.0, 1e-8)
+BASES = (1000.0, 100.0, 10.0, 1e5, 5e5, 2.718281828459045)  # of a table of positions, where 10000 is right
 
 
 def pathwise(name: str, paths: tuple[str, ...], *options: Option) -> tuple[Decision, ...]:
@@ -55,6 +56,12 @@ STORAGE: tuple[Decision, ...] = (
     ),
     decision("read", Option("whole capacity", "cache-padding-attended")),
     decision(
+        "kept layers",
+        Option("the first alone", "cache-layer-mixed"),
+        Option("the last alone", "cache-layer-mixed"),
+        Option("read in reverse", "cache-layer-mixed"),
+    ),
+    decision(
         "length",
         Option("of layer 0", "cache-length-wrong"),
         Option("of the last layer", "cache-length-wrong"),
@@ -75,14 +82,18 @@ STORAGE: tuple[Decision, ...] = (
         Option("never, in a block of tensors", "cache-unbounded"),
         Option("stored in part, then refused", "cache-unbounded"),
         Option("stored in part", "cache-unbounded"),
+        Option("stored in part, then another exception", "cache-unbounded"),
         Option("stored, then refused", "cache-unbounded"),
         Option("keys stored, then refused", "cache-unbounded"),
         Option("one too early", "cache-capacity-off-by-one"),
         Option("one too late", "cache-capacity-off-by-one"),
         Option("another exception", "cache-capacity-off-by-one"),
-        Option("oldest dropped", "cache-truncated"),
-        Option("oldest overwritten in place", "cache-truncated"),
-        Option("newest dropped", "cache-truncated"),
+        Option("oldest dropped", "cache-unbounded"),
+        Option("oldest overwritten in place", "cache-unbounded"),
+        Option("last overwritten in place", "cache-unbounded"),
+        Option("newest dropped", "cache-unbounded"),
+        Option("never, but in the first layer", "cache-unbounded"),
+        Option("never, but in the last layer", "cache-unbounded"),
     ),
     decision("value counted", Option("as held")),  # a style beside another dtype
     decision("bytes counted", Option("by slices")),  # a style beside another length
@@ -134,12 +145,16 @@ LAYERS: tuple[Decision, ...] = (
         Option("ignored", "positions-ignored"),
         Option("before every layer", "positions-misplaced"),
     ),
-    decision(
+    *pathwise(
         "table",
+        WALKS,
         Option("from one", "positions-from-one", common=False),
         Option("cosine first", "positions-sin-cos-swapped", common=False),
         Option("halves", "positions-halves", common=False),
         Option("i for 2i", "positions-wrong-frequency", common=False),
+        Option("of half the width", "positions-wrong-frequency", common=False),
+        Option("per column", "positions-wrong-frequency", common=False),
+        Option("another base", "positions-wrong-frequency", common=False, examples=BASES),
     ),
     decision(
         "start",
@@ -155,9 +170,13 @@ LAYERS: tuple[Decision, ...] = (
         Option("one late in chunks and decode", "cache-position-reset"),
         Option("steps since prefill in decode", "cache-position-reset"),
         Option("steps since prefill, from 1, in decode", "cache-position-reset", common=False),
+        Option("end of the prompt in decode", "cache-position-reset"),
+        Option("the capacity in decode", "cache-position-reset", common=False),
+        Option("the capacity in chunks and decode", "cache-position-reset", common=False),
         Option("end of the chunk in chunks", "cache-chunk-misaligned", common=False),
         Option("none after the first tokens in chunks and decode", "positions-ignored", common=False),
     ),
+    *pathwise("layer order", WALKS, Option("reversed", "cache-layer-mixed")),
     *pathwise(
         "layer input",
         WALKS,
@@ -181,6 +200,7 @@ LAYERS: tuple[Decision, ...] = (
         Option("modulo", "cache-head-order"),
         Option("reversed", "cache-head-order", common=False),
         Option("first head for all", "cache-head-order"),
+        Option("in twos", "cache-head-order"),
     ),
     *pathwise(
         "scale",
@@ -225,15 +245,16 @@ LAYERS: tuple[Decision, ...] = (
         Option("twice", "cache-appended-twice"),
         Option("twice, seen once", "cache-appended-twice"),
     ),
+    decision("prompt", Option("stored twice", "cache-appended-twice")),
     decision(
         "stored layers",
         Option("the first alone", "cache-layer-mixed"),
         Option("the last alone", "cache-layer-mixed"),
     ),
     decision("itself", Option("missing", "cache-missing-self"), Option("twice", "decode-self-twice")),
+    *pathwise("window", WALKS, Option("the last", "cache-truncated", examples=SIZES)),
     decision(
         "look",
-        Option("the last", "cache-truncated", examples=SIZES),
         Option("the first", "cache-truncated", examples=SIZES),
         Option("the oldest left out", "cache-truncated"),
     ),
@@ -299,6 +320,8 @@ GENERATE: tuple[Decision, ...] = (
         Option("with the prompt", "generate-off-by-one"),
         Option("with the last of the prompt", "generate-off-by-one"),
         Option("first left out", "generate-off-by-one"),
+        Option("the total length", "generate-total-length"),
+        Option("the total length, with the prompt", "generate-total-length"),
     ),
     *pathwise(
         "pick",
@@ -306,6 +329,7 @@ GENERATE: tuple[Decision, ...] = (
         Option("last on ties", "generate-not-greedy"),
         Option("smallest", "generate-not-greedy"),
         Option("second best", "generate-not-greedy", common=False),
+        Option("best above 0", "generate-not-greedy"),
     ),
     *pathwise(
         "stop",
@@ -320,7 +344,12 @@ GENERATE: tuple[Decision, ...] = (
         Option("last but one", "decode-stale-logits"),
         Option("the prompt's last, always", "decode-stale-logits"),
     ),
-    decision("fed", Option("last of the prompt twice", "generate-off-by-one")),
+    decision(
+        "fed",
+        Option("last of the prompt twice", "generate-off-by-one"),
+        Option("the whole text each time", "cache-appended-twice"),
+        Option("the whole prompt twice", "cache-appended-twice"),
+    ),
     decision(
         "generate's cache",
         Option("one for all calls", "cache-shared-state"),

@@ -63,7 +63,14 @@ class Store:
         """How many tokens it counts in that layer."""
         return sum(len(part) for part in self.slots[layer][0]) + self.lost[layer]
 
+    def kept(self, layer: int) -> bool:
+        """Whether what is appended to this layer is stored."""
+        layers = self.say("kept layers").name if len(self.slots) > 1 else "right"
+        return not layers.endswith("alone") or layer == (0 if layers.startswith("the first") else len(self.slots) - 1)
+
     def append(self, layer: int, k: Array, v: Array) -> None:
+        if not self.kept(layer):
+            return
         if self.by_counter() != "right":
             self._append_by_counter(layer, k, v, self.by_counter())
             return
@@ -72,10 +79,19 @@ class Store:
             room += self.say("room counted").name != "right"
         full = self.say("full").name if n >= room else "right"
         room += {"one too early": -1, "one too late": 1}.get(full, 0)
-        if n > room and full != "never":
+        if n > room and not self._takes_all(full, layer):
             self._overfill(full, layer, k, v, max(room, 0))
         else:
             self._write(layer, k, v)
+
+    def _takes_all(self, full: str, layer: int) -> bool:
+        """Whether this layer is one that has no capacity."""
+        first, last = layer == 0, layer == len(self.slots) - 1
+        return {
+            "never": True,
+            "never, but in the first layer": not first,
+            "never, but in the last layer": not last,
+        }.get(full, False)
 
     def _overfill(self, full: str, layer: int, k: Array, v: Array, room: int) -> None:
         n = len(k)
@@ -88,23 +104,29 @@ class Store:
                 self.lost[layer] += 1
                 return
             raise IndexError(FULL) if full.endswith("tensors") else ValueError(FULL)
-        if full in ("oldest dropped", "oldest overwritten in place"):
+        if full.endswith(("dropped", "in place")) and not full.startswith("newest"):
             for slot, new in enumerate((k, v)):
                 old = self._whole(layer, slot)
                 if full == "oldest dropped":
                     rows = np.concatenate([old, new])[-self.capacity :]
+                elif full.startswith("last"):
+                    rows = np.concatenate([old[: max(self.capacity - n, 0)], new])[: max(self.capacity, n)]
+                    if len(rows) > self.capacity:
+                        raise ValueError(FULL)
                 else:
                     rows = np.concatenate([old, new[:room]])
                     over = new[room:][-self.capacity :]
                     rows[: len(over)] = over
                 self.slots[layer][slot][:] = [rows]
             return
-        if full in ("stored in part, then refused", "stored in part") and room:
+        if full.startswith("stored in part") and room:
             self._write(layer, k[:room], v[:room])
         elif full == "stored, then refused":
             self._write(layer, k, v)
         elif full == "keys stored, then refused":
             self.slots[layer][0].append(k)
+        if full.endswith("another exception"):
+            raise IndexError(FULL)
         if full != "stored in part":
             raise ValueError(FULL)
 
@@ -172,6 +194,8 @@ class Store:
             self.counter += n
 
     def read(self, layer: int, slot: int) -> Array:
+        if len(self.slots) > 1 and self.say("kept layers").name.endswith("in reverse"):
+            layer = len(self.slots) - 1 - layer
         slots = self.say("slots").name
         slot = {"swapped": 1 - slot, "keys for both": 0, "values for both": 1}.get(slots, slot)
         rows = self._whole(layer, slot)

@@ -93,6 +93,7 @@ class Student:
         loop = LOOPS[use_cache]
         count, pick, stop, row = (along(self.variant, name, loop, LOOPS) for name in ("count", "pick", "stop", "row"))
         more = {"one more": n + 1, "one fewer": n - 1, "at least one": max(n, 1), "first left out": n + 1}
+        more |= dict.fromkeys(("the total length", "the total length, with the prompt"), n - len(prompt))
         ids: list[int] = []
         cache: Store | None = None
         kept: Array | None = None
@@ -101,6 +102,8 @@ class Student:
                 last = _row(self.forward(prompt + ids), row.name)
             elif cache is None:
                 cache, last = self._begin(prompt, row.name)
+            elif self.say("fed").name == "the whole text each time":
+                last = self._pass("prefill", prompt + ids, cache)()[-1]
             else:
                 last = self.decode(ids[-1], cache)()
             if row.name == "the prompt's last, always":
@@ -112,7 +115,8 @@ class Student:
             ids.append(best)
             if stop.name == "after" and best == end:
                 break
-        front = {"with the prompt": prompt, "with the last of the prompt": prompt[-1:]}.get(count.name, [])
+        front = prompt if count.name.endswith("with the prompt") else []
+        front = prompt[-1:] if count.name == "with the last of the prompt" else front
         return front + (ids[1:] if count.name == "first left out" else ids)
 
     def _begin(self, prompt: list[int], row: str) -> tuple[Store, Array]:
@@ -126,8 +130,11 @@ class Student:
             logits, cache = self.prefill(prompt, None)
             rows = logits()
         self.made_by_generate = cache
-        if self.say("fed").name != "right":
+        fed = self.say("fed").name
+        if fed == "last of the prompt twice":
             return cache, self.decode(prompt[-1], cache)()
+        if fed == "the whole prompt twice":
+            rows = self._pass("prefill", prompt, cache)()
         return cache, _row(rows, row)
 
     # -- one pass --------------------------------------------------------------------------------------------------------
@@ -142,21 +149,24 @@ class Student:
         positions = how("positions").name if placed else "right"
         where = None
         if (placed and positions != "ignored") or (not placed and how("unasked positions").name == "added"):
-            where = self._where(walk, past, x.shape, cache)
+            where = self._where(walk, past, x.shape, cache, how("table"))
             x = x + where.astype(x.dtype)
         if cache is not None and walk == "decode":
             cache.steps += 1
         again = where if positions == "before every layer" else None
         first = x
         finish: Logits = lambda: first  # noqa: E731
-        for i, layer in enumerate(self.model.layers):
+        layers = list(enumerate(self.model.layers))
+        if len(layers) > 1 and how("layer order").name != "right":
+            layers.reverse()
+        for nth, (i, layer) in enumerate(layers):
             x = finish()
-            if again is not None and i:
+            if again is not None and nth:
                 x = x + again
             finish = self._layer(walk, i, layer, x, first, past, cache)
         return partial(self._logits, how, finish)
 
-    def _where(self, walk: str, past: int, shape: tuple[int, ...], cache: Store | None) -> Array:
+    def _where(self, walk: str, past: int, shape: tuple[int, ...], cache: Store | None, table: Taken) -> Array:
         """The rows of the table of positions that are added."""
         n, d = shape
         start = past
@@ -166,23 +176,14 @@ class Student:
             if kind == "none after the first tokens":
                 return np.zeros((n, d)) if past else table_of_positions(n, d)
             starts = {"0": 0, "1": 1, "one early": past - 1, "one late": past + 1, "end of the chunk": past + n,
-                      "steps since prefill": cache.steps, "steps since prefill, from 1,": cache.steps + 1}  # fmt: skip
+                      "steps since prefill": cache.steps, "steps since prefill, from 1,": cache.steps + 1,
+                      "end of the prompt": past - cache.steps, "the capacity": cache.capacity}  # fmt: skip
             if here in scope:
                 start = max(starts[kind], 0)
             elif here == "decode" and self.say("store").name == "not stored, place counted":
                 start += cache.steps
-        table = self.say("table").name
-        start += table == "from one"
-        if table == "i for 2i":
-            angles = np.arange(start + n)[:, None] / 10000.0 ** (np.arange(d // 2) / d)
-            rows = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(-1, d)
-        else:
-            rows = table_of_positions(start + n, d)
-        if table == "cosine first":
-            rows = rows.reshape(-1, d // 2, 2)[:, :, ::-1].reshape(-1, d)
-        elif table == "halves":
-            rows = np.concatenate([rows[:, 0::2], rows[:, 1::2]], axis=1)
-        return rows[start:]
+        start += table.name == "from one"
+        return _table(start + n, d, table)[start:]
 
     def _layer(self, walk: str, i: int, layer: Layer, x: Array, first: Array, past: int, cache: Store | None) -> Logits:
         """Stores K and V of layer i; its output is computed by the function that is returned."""
@@ -206,6 +207,8 @@ class Student:
                 k, v = v, k
             if walk == "prefill":
                 cache.append(i, k, v)
+                if self.say("prompt").name != "right":
+                    cache.append(i, k, v)
                 alone = past and self.say("chunk").name == "sees itself alone"
                 K, V = (k, v) if alone else self._read(walk, i, cache)
             else:
@@ -257,7 +260,7 @@ class Student:
             K, V = np.concatenate([K, K[-1:]]), np.concatenate([V, V[-1:]])
         look = self.say("look")
         size = int(look.value)
-        part = {"the last": slice(-size, None), "the first": slice(size), "the oldest left out": slice(1, None)}
+        part = {"the first": slice(size), "the oldest left out": slice(1, None)}
         seen = part.get(look.name, slice(None))
         return K[seen], V[seen]
 
@@ -267,10 +270,11 @@ class Student:
         n, h, d_k = (int(size) for size in q.shape)
         m, h_kv = (int(size) for size in K.shape[:2])
         reads = np.arange(h) // (h // h_kv)
-        if h != h_kv:
+        if h > 1:
             groups = how("groups").name
             named = {"modulo": np.arange(h) % h_kv, "reversed": reads[::-1], "first head for all": 0 * reads}
-            reads = named.get(groups, reads)
+            reads = named.get(groups, reads) if h != h_kv else reads
+            reads = np.minimum(np.arange(h) // 2, h_kv - 1) if groups == "in twos" else reads
         d = self.model.embedding.shape[1]
         widths: dict[str, int] = {
             "missing": 1,
@@ -284,6 +288,10 @@ class Student:
         scores = np.einsum("nhd,mhd->hnm", q, K[:, reads]) * factor
         mask = along(self.variant, "mask", walk, WALKS[:2]).name if walk != "decode" and n > 1 else "right"
         visible = self._visible(walk, mask, n, m, past)
+        window = how("window")
+        if window.name != "right" and m > window.value:
+            i, j = np.arange(m - n, m)[:, None], np.arange(m)[None, :]
+            scores = np.where(j > i - window.value, scores, -np.inf)
         if visible is not None and mask == "multiplied":
             scores = scores * visible
         elif visible is not None and mask != "after the softmax":
@@ -339,6 +347,22 @@ class Student:
         return logits / math.sqrt(x.shape[1]) if extra.name == "logits by sqrt(d)" else logits
 
 
+def _table(n: int, d: int, how: Taken) -> Array:
+    """The table of positions (n, d) as an option has it."""
+    rows = table_of_positions(n, d)
+    if how.name == "cosine first":
+        rows = rows.reshape(-1, d // 2, 2)[:, :, ::-1].reshape(-1, d)
+    elif how.name == "halves":
+        rows = np.concatenate([rows[:, 0::2], rows[:, 1::2]], axis=1)
+    elif how.name in ("i for 2i", "of half the width", "per column", "another base"):
+        pairs = np.repeat(np.arange(d // 2), 2)
+        exponents = {"i for 2i": pairs / d, "of half the width": 4 * pairs / d, "per column": np.arange(d) / d}
+        base = how.value if how.name == "another base" else 10000.0
+        angles = np.arange(n)[:, None] / base ** exponents.get(how.name, 2 * pairs / d)
+        rows = np.where(np.arange(d) % 2, np.cos(angles), np.sin(angles))
+    return rows
+
+
 def _norm(x: Array, epsilon: float) -> Array:
     centred = x - x.mean(-1, keepdims=True)
     normed: Array = centred / np.sqrt((centred * centred).mean(-1, keepdims=True) + epsilon)
@@ -375,4 +399,6 @@ def _pick(logits: Array, how: str) -> int:
         return int(np.argmin(logits))
     if how == "second best":
         return int(np.argsort(-logits, kind="stable")[1])
+    if how == "best above 0" and logits.max() <= 0:
+        return 0
     return int(np.argmax(logits))

@@ -7,19 +7,21 @@ submission with that fault gives when it meets the same scenario.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 
-from harness.virtual_decoder import Decoding, decoding
-from harness.virtual_time import Device, Timing, timing
+from harness.virtual_decoder import Decoder, Decoding, decoding, path_of
+from harness.virtual_time import Device, Timing, Watched, timing
 from reference.attention import Array, causal_mask, scaled_dot_product_attention, self_attention
+from reference.variants import measured
+from reference.variants.measured import FACTORS, OUTPUTS, SIGNED, STATISTICS, Attention
 from reference.variants.space import Answer, Decision, Failed, Option, Probe, Space, Variant, decision
-
-Attention = Callable[..., tuple[Array, Array]]
 
 
 @dataclass(frozen=True)
@@ -42,20 +44,7 @@ SYNCHRONISE = decision(
     Option("not at the end", "timing-not-synchronised"),
     Option("not at the start", "timing-not-synchronised"),
 )
-_FACTORS = {"right": 1.0, "milliseconds": 1e3, "microseconds": 1e6, "nanoseconds": 1e9, "minutes": 1 / 60}
-UNIT = decision("unit", *(Option(name, "wrong-unit") for name in list(_FACTORS)[1:]))
-
-
-def _seconds(variant: Variant, device: Device, work: Callable[[], None]) -> float:
-    """Seconds of `work` by the device's clock; what is queued is waited for before each reading."""
-    wait = variant.pick("synchronise") if device.asynchronous else "right"
-    if wait in ("right", "not at the end"):
-        device.synchronize()
-    start = device.clock()
-    work()
-    if wait in ("right", "not at the start"):
-        device.synchronize()
-    return device.clock() - start
+UNIT = decision("unit", *(Option(name, "wrong-unit") for name in list(FACTORS)[1:]))
 
 
 # -- time_attention --------------------------------------------------------------------------------------------------
@@ -70,23 +59,9 @@ WARM_UP = decision(
     Option("one call", "timing-no-warmup"),
     Option("two calls", "timing-no-warmup", common=False),
     Option("one call too few", "timing-no-warmup", common=False),
+    Option("dropped of the repeats", "timing-no-warmup"),
 )
-_STATISTICS: dict[str, Callable[[list[float]], float]] = {
-    "right": lambda samples: float(np.median(samples)),
-    "mean": lambda samples: float(np.mean(samples)),
-    "minimum": min,
-    "sum": sum,
-    "maximum": max,
-    "first": lambda samples: samples[0],
-    "last": lambda samples: samples[-1],
-    "middle of the unsorted": lambda samples: samples[len(samples) // 2],
-    "above the median": lambda samples: sorted(samples)[min(len(samples) // 2 + 1, len(samples) - 1)],
-    "below the median": lambda samples: sorted(samples)[max(len(samples) // 2 - 1, 0)],
-    "mean without the extremes": lambda samples: float(np.mean(sorted(samples)[1:-1] if len(samples) > 2 else samples)),
-    "mean without the first": lambda samples: float(np.mean(samples[1:] if len(samples) > 1 else samples)),
-    "standard deviation": lambda samples: float(np.std(samples)),
-}
-STATISTIC = decision("statistic", *(Option(name, "timing-not-median") for name in list(_STATISTICS)[1:]))
+STATISTIC = decision("statistic", *(Option(name, "timing-not-median") for name in list(STATISTICS)[1:]))
 
 
 def _time_attention(variant: Variant, probe: Probe) -> Answer:
@@ -94,33 +69,16 @@ def _time_attention(variant: Variant, probe: Probe) -> Answer:
     device = Device(scenario.asynchronous)
     calls: Counter[int] = Counter()
 
-    def attend(n: int) -> None:
+    def attend(Q: Array, K: Array, V: Array) -> None:
+        n = len(Q)
         device.work(scenario.cost(n, calls[n]))
         calls[n] += 1
 
-    clock = variant.pick("clock")
-    warm_up = variant.pick("warm-up")
-    values = []
-    if warm_up == "last length only":
-        for _ in range(scenario.warmup):
-            attend(scenario.ns[-1])
-    for n in scenario.ns:
-        first = n == scenario.ns[0]
-        untimed = {
-            "right": scenario.warmup,
-            "one call": 1,
-            "two calls": 2,
-            "one call too few": scenario.warmup - 1,
-        }.get(warm_up, 0)
-        if warm_up == "first length only" and first:
-            untimed = scenario.warmup
-        for _ in range(untimed):
-            attend(n)
-        timed = scenario.repeats + (scenario.warmup if warm_up == "timed" else 0)
-        samples = [_seconds(variant, device, lambda n=n: attend(n)) for _ in range(timed)]  # type: ignore[misc]
-        if clock == "right":
-            values.append(_STATISTICS[variant.pick("statistic")](samples) * _FACTORS[variant.pick("unit")])
-    if clock == "ignored":
+    wait = device.synchronize if scenario.asynchronous else None
+    values = measured.time_attention(
+        variant, attend, scenario.ns, 1, scenario.warmup, scenario.repeats, device.clock, wait
+    )
+    if variant.pick("clock") == "ignored":
         return (*UNREAD, np.array([calls[n] for n in scenario.ns]))
     return (np.array(values),)
 
@@ -148,58 +106,43 @@ def _axis(name: str) -> Decision:
     return decision(name, Option("not logged", "fit-not-loglog"), *bases)
 
 
-_BASES = {"right": math.e, "log2": 2.0, "log10": 10.0}
 LENGTHS, TIMES = _axis("lengths"), _axis("times")
+BASE = decision("base", Option("log2"), Option("log10"))
 
 
-def _logged(variant: Variant, axis: str, numbers: Sequence[float]) -> tuple[Array, float]:
-    """The numbers as they stand on that axis, and the base they are logged to (e where they are not)."""
-    how = variant.pick(axis)
-    if how == "not logged":
-        return np.array(numbers, float), math.e
-    return np.log(np.array(numbers, float)) / math.log(_BASES[how]), _BASES[how]
-
-
-def _slope(x: Array, y: Array) -> float:
-    dx = x - np.mean(x)
-    return float(np.sum(dx * (y - np.mean(y))) / np.sum(dx * dx))
+def _wrong(name: str, code: str, *options: str) -> Decision:
+    return decision(name, *(Option(option, code) for option in options))
 
 
 def _local_slopes(variant: Variant, probe: Probe) -> Answer:
-    ns, seconds = probe.args
-    x, _ = _logged(variant, "lengths", ns)
-    y, _ = _logged(variant, "times", seconds)
-    if variant.pick("direction") == "inverted":
-        x, y = y, x
-    return (np.diff(y) / np.diff(x),)
+    return (np.array(measured.local_slopes(variant, *probe.args)),)
 
 
 def _fit_exponent(variant: Variant, probe: Probe) -> Answer:
-    ns, seconds = probe.args
-    x, _ = _logged(variant, "lengths", ns)
-    y, base = _logged(variant, "times", seconds)
-    direction = variant.pick("direction")
-    if direction == "inverted":
-        x, y = y, x
-    output = variant.pick("output")
-    slope = _slope(x, y)
-    intercept = float(np.mean(y) - slope * np.mean(x))
-    local = np.diff(y) / np.diff(x)
-    found = {
-        "right": slope,
-        "intercept": intercept,
-        "constant before the power": base**intercept if abs(intercept) < 300 else math.inf,
-        "mean of the local slopes": float(np.mean(local)),
-        "median of the local slopes": float(np.median(local)),
-    }[output]
-    return (1 / found if direction == "reciprocal" else found,)
+    return (measured.fit_exponent(variant, *probe.args),)
 
 
 _NOISY = ((2, 3, 7, 19, 50), (0.5, 0.9, 7.0, 30.0, 410.0))
 _FLAT = ((3, 5, 12, 31), (2.0, 1.7, 4.0, 9.0))
 INVERTED = Option("inverted", "fit-inverted")
 LOCAL_SLOPES = Measurement(
-    SPACE=(LENGTHS, TIMES, decision("direction", INVERTED)),
+    SPACE=(
+        LENGTHS,
+        TIMES,
+        BASE,
+        decision("direction", INVERTED),
+        _wrong(
+            "pairs",
+            "fit-wrong-output",
+            "reversed",
+            "from the first",
+            "over two steps",
+            "over two steps, the first left out",
+            "each point's own",
+            "the length doubles",
+            "ratios",
+        ),
+    ),
     PROBES=tuple(
         Probe(name, "experiments.local_slopes", args, size=10.0) for name, args in (("noisy", _NOISY), ("flat", _FLAT))
     ),
@@ -209,14 +152,9 @@ FIT_EXPONENT = Measurement(
     SPACE=(
         LENGTHS,
         TIMES,
+        BASE,
         decision("direction", INVERTED, Option("reciprocal", "fit-inverted")),
-        decision(
-            "output",
-            Option("intercept", "fit-wrong-output"),
-            Option("constant before the power", "fit-wrong-output"),
-            Option("mean of the local slopes", "fit-wrong-output"),
-            Option("median of the local slopes", "fit-wrong-output"),
-        ),
+        decision("output", *(Option(name, "fit-wrong-output") for name in OUTPUTS[1:])),
     ),
     PROBES=tuple(
         Probe(name, "experiments.fit_exponent", args, size=10.0) for name, args in (("noisy", _NOISY), ("flat", _FLAT))
@@ -227,40 +165,12 @@ FIT_EXPONENT = Measurement(
 
 # -- score_bytes -----------------------------------------------------------------------------------------------------
 
-_BYTES = {
-    "right": 1.0, "bits": 8.0, "KiB": 2.0**-10, "MiB": 2.0**-20, "GiB": 2.0**-30, "kB": 1e-3, "MB": 1e-6, "GB": 1e-9,
-}  # fmt: skip
-BYTES = decision("unit", *(Option(name, "wrong-unit") for name in list(_BYTES)[1:]))
+BYTES = decision("unit", *(Option(name, "wrong-unit") for name in list(measured.BYTES)[1:]))
 WHOLE = decision("whole", Option("cut"), Option("rounded"))  # how a number that is no whole one is given: no fault
 
 
-def _in_unit(variant: Variant, number: float) -> float:
-    unit = variant.pick("unit")
-    if unit in ("right", "bits"):
-        return number * _BYTES[unit]
-    whole = variant.pick("whole")
-    scaled = number * _BYTES[unit]
-    return float({"right": scaled, "cut": math.floor(scaled), "rounded": round(scaled)}[whole])
-
-
 def _score_bytes(variant: Variant, probe: Probe) -> Answer:
-    n, itemsize, heads = probe.args
-    sizes = {
-        "right": n * n,
-        "n": n,
-        "triangle": n * (n + 1) // 2,
-        "n(n-1)/2": n * (n - 1) // 2,
-        "cube": n**3,
-        "half": n * n / 2,
-    }
-    item = {"right": itemsize, "ignored": 1, "two": 2, "four": 4, "eight": 8}[variant.pick("itemsize")]
-    head = {"right": heads, "ignored": 1, "squared": heads * heads}[variant.pick("heads")]
-    factor = {"right": 1, "two": 2, "three": 3, "four": 4}[variant.pick("factor")]
-    return (_in_unit(variant, float(sizes[variant.pick("table")] * item * head * factor)),)
-
-
-def _wrong(name: str, code: str, *options: str) -> Decision:
-    return decision(name, *(Option(option, code) for option in options))
+    return (measured.score_bytes(variant, *probe.args),)
 
 
 SCORE_BYTES = Measurement(
@@ -300,29 +210,22 @@ class Search:
 
 def _largest_n(variant: Variant, probe: Probe) -> Answer:
     scenario: Search = probe.args[0]
-    start, limit, threshold = scenario.start, scenario.limit, scenario.threshold
     if scenario.far:
         return ("many calls" if variant.pick("calls") == "linear" else "few calls",)
-    if scenario.raises and variant.pick("MemoryError") == "escapes":
+    past = False
+
+    def fits(n: int) -> bool:
+        nonlocal past
+        past = past or n > scenario.limit
+        if n > scenario.threshold and scenario.raises:
+            raise MemoryError
+        return n <= scenario.threshold
+
+    try:
+        found = measured.largest_n(variant, fits, scenario.start, scenario.limit)
+    except MemoryError:
         return Failed("MemoryError")
-    bounds = variant.pick("limit")
-    past = threshold > limit and bounds in ("ignored", "asked past")
-    top = {"ignored": threshold, "excluded": max(min(threshold, limit - 1), start)}.get(bounds, min(threshold, limit))
-    if threshold < start:
-        below = variant.pick("start")
-        if below == "right":
-            return (0, past)
-        top = start if below == "never asked" else threshold
-    result = variant.pick("result")
-    if result == "first that fails":
-        top += 1
-    elif result == "first that fails, up to the limit":
-        top = min(top + 1, limit)
-    elif result == "one less":
-        top -= 1
-    elif result.startswith("doubled") and top >= start:
-        top = start * 2 ** int(math.log2(top / start) + 1e-12) * (2 if result == "doubled once more" else 1)
-    return (top, past)
+    return (found, past and scenario.threshold > scenario.limit)
 
 
 _SEARCHES = {
@@ -361,42 +264,22 @@ LARGEST_N = Measurement(
 def _decode_latencies(variant: Variant, probe: Probe) -> Answer:
     scenario: Decoding = probe.args[0]
     device = Device(scenario.asynchronous)
-    passes, steps = iter(scenario.passes), iter(scenario.steps)
-    path = "steps" if scenario.use_cache else "passes"
-    if scenario.use_cache and variant.pick("cache") == "unused":
-        path = "passes"
-    elif not scenario.use_cache and variant.pick("recompute") == "not done":
-        path = "steps"
+    decoder = Decoder(scenario, Watched(device))
+    held = SimpleNamespace(nbytes=0)  # bytes are asked about by a check of its own
+    kv_cache = SimpleNamespace(
+        prefill=lambda model, tokens: (decoder.forward(model, tokens), held),
+        forward=decoder.forward,
+        decode_step=decoder.decode_step,
+    )
+    wait = device.synchronize if scenario.asynchronous else None
+    tokens = range(scenario.prompt)
+    found = measured.decode_latencies(
+        variant, kv_cache, None, tokens, scenario.new, scenario.use_cache, device.clock, wait
+    )
+    path = path_of(decoder.work, scenario.new)
     if variant.pick("clock") == "ignored":
         return (*UNREAD, path)
-    prefill_s = _seconds(variant, device, lambda: device.work(next(passes)))
-    decode_s = [
-        _seconds(variant, device, lambda: device.work(next(steps if path == "steps" else passes)))
-        for _ in range(scenario.new)
-    ]
-    mixed = variant.pick("prefill")
-    if mixed in ("also in the first step", "only in the first step"):
-        decode_s[0] += prefill_s
-    elif mixed == "is the first step":
-        decode_s = [prefill_s, *decode_s[:-1]]
-    elif mixed == "before the first step":
-        decode_s = [prefill_s, *decode_s]
-    elif mixed == "with the first step":
-        prefill_s += decode_s[0]
-    if mixed in ("only in the first step", "missing"):
-        prefill_s = 0.0
-    times = variant.pick("times")
-    if times == "since the first step":
-        decode_s = list(np.cumsum(decode_s))
-    elif times == "since the prefill":
-        decode_s = list(np.cumsum(decode_s) + prefill_s)
-    elif times == "average":
-        decode_s = [float(np.mean(decode_s))] * len(decode_s)
-    elif times == "running average":
-        decode_s = list(np.cumsum(decode_s) / np.arange(1, len(decode_s) + 1))
-    factor = _FACTORS[variant.pick("unit")]
-    prefill_s *= factor if variant.pick("unit of") == "right" else 1.0
-    return (prefill_s, np.array(decode_s) * factor, path)
+    return (found["prefill_s"], np.array(found["decode_s"]), path)
 
 
 DECODE_LATENCIES = Measurement(
@@ -413,12 +296,25 @@ DECODE_LATENCIES = Measurement(
             "before the first step",
             "with the first step",
             "missing",
+            "in every step",
+            "the total",
         ),
-        _wrong("times", "decode-cumulative", "since the first step", "since the prefill", "average", "running average"),
+        _wrong(
+            "times",
+            "decode-cumulative",
+            "since the first step",
+            "since the prefill",
+            "average",
+            "median",
+            "total",
+            "average with the prefill",
+            "average with the prefill as a step",
+            "running average",
+        ),
         UNIT,
         decision("unit of", Option("the steps alone")),
         _wrong("cache", "cache-unused", "unused"),
-        _wrong("recompute", "use-cache-ignored", "not done"),
+        decision("recompute", Option("not done", "use-cache-ignored"), Option("twice", "speedup-faked")),
     ),
     PROBES=tuple(
         Probe(name, "experiments.decode_latencies", (scenario,), size=100.0)
@@ -499,29 +395,20 @@ def shuffle(seed: int, n: int, attention: str, positions: bool = False, causal: 
 
 def _equivariance_gap(variant: Variant, probe: Probe) -> Answer:
     case: Shuffle = probe.args[0]
-    if variant.pick("gap") == "constant":
-        return (variant.value("gap"),)
-    X, permutation, mask, P = case.X, case.permutation, case.mask, 0.0 if case.positions is None else case.positions
-    attention = over(case.attention)
-    shuffled_x, shuffled_mask = X[permutation] + P, mask
-    if case.positions is not None:
-        shuffled_x = (X + P)[permutation] if variant.pick("positions") == "travel" else shuffled_x
-    if mask is not None:
-        travels = variant.pick("mask")
-        shuffled_mask = mask[permutation] if travels in ("travels", "its rows travel") else mask
-        if travels in ("travels", "its columns travel"):
-            shuffled_mask = shuffled_mask[:, permutation]
+    given = (case.X, case.W_Q, case.W_K, case.W_V, case.permutation, case.positions, case.mask)
     with np.errstate(all="ignore"):
-        output, _ = attention(X + P, case.W_Q, case.W_K, case.W_V, mask=mask)
-        shuffled, _ = attention(shuffled_x, case.W_Q, case.W_K, case.W_V, mask=shuffled_mask)
-    back = variant.pick("un-shuffle")
-    order = {"right": np.argsort(permutation), "left out": np.arange(len(X)), "shuffled again": permutation}[back]
-    return (float(np.max(np.abs(shuffled[order] - output))),)
+        return (measured.equivariance_gap(variant, over(case.attention), *given),)
+
+
+MEASURE = decision(
+    "measure", *(Option(name) for name in list(measured.GAPS)[1:])
+)  # no code names it, nor hides the others
 
 
 EQUIVARIANCE_GAP = Measurement(
     SPACE=(
         decision("gap", CONSTANT),
+        MEASURE,
         _wrong("un-shuffle", "equivariance-not-unshuffled", "left out", "shuffled again"),
         _wrong("positions", "equivariance-positions-travel", "travel"),
         _wrong("mask", "equivariance-mask-travels", "travels", "its rows travel", "its columns travel"),
@@ -563,20 +450,14 @@ def append(seed: int, n: int, attention: str) -> Append:
 
 def _append_invariance_gap(variant: Variant, probe: Probe) -> Answer:
     case: Append = probe.args[0]
-    if variant.pick("gap") == "constant":
-        return (variant.value("gap"),)
-    n = len(case.X)
-    attention, causal = over(case.attention), variant.pick("causal")
-    short = None if causal in ("neither run", "only the longer run") else causal_mask(n)
-    long = None if causal in ("neither run", "only the shorter run") else causal_mask(n + 1)
-    before, _ = attention(case.X, case.W_Q, case.W_K, case.W_V, mask=short)
-    after, _ = attention(np.concatenate([case.X, case.x_new]), case.W_Q, case.W_K, case.W_V, mask=long)
-    return (float(np.max(np.abs(after[:n] - before))),)
+    given = (case.X, case.x_new, case.W_Q, case.W_K, case.W_V)
+    return (measured.append_invariance_gap(variant, over(case.attention), *given),)
 
 
 APPEND_INVARIANCE_GAP = Measurement(
     SPACE=(
         decision("gap", CONSTANT),
+        MEASURE,
         _wrong("causal", "invariance-not-causal", "neither run", "only the longer run", "only the shorter run"),
     ),
     PROBES=tuple(
@@ -619,23 +500,6 @@ def mask_kind(mask: Array | None, n: int) -> str:
     return "inverted" if bool(np.all(mask == ~causal)) or bool(np.all(mask == causal.T)) else "other"
 
 
-_SIGNED: dict[str, Callable[[Array], float]] = {
-    "right": lambda diff: float(np.max(np.abs(diff))),
-    "mean": lambda diff: float(np.mean(np.abs(diff))),
-    "largest signed": lambda diff: float(np.max(diff)),
-    "largest signed, reversed": lambda diff: float(np.max(-diff)),
-    "mean signed": lambda diff: float(np.mean(diff)),
-    "mean signed, reversed": lambda diff: float(np.mean(-diff)),
-    "absolute mean": lambda diff: float(abs(np.mean(diff))),
-    "mean square": lambda diff: float(np.mean(diff**2)),
-    "root mean square": lambda diff: float(np.sqrt(np.mean(diff**2))),
-    "sum": lambda diff: float(np.sum(np.abs(diff))),
-    "norm": lambda diff: float(np.sqrt(np.sum(diff**2))),
-    "median": lambda diff: float(np.median(np.abs(diff))),
-    "smallest": lambda diff: float(np.min(np.abs(diff))),
-}
-
-
 def _compare_with_sdpa(variant: Variant, probe: Probe) -> Answer:
     """The difference of one row, and the mask that attention saw. `probe.args`: the row's `Compared` calls, causal or not."""
     calls, causal = probe.args
@@ -646,29 +510,13 @@ def _compare_with_sdpa(variant: Variant, probe: Probe) -> Answer:
         return (variant.value("comparison"), seen)
     if variant.pick("comparison") == "with itself":
         return (0.0, seen)
-    theirs = variant.pick("their mask") if causal else "right"
-    how = variant.pick("scale")
-    parts = []
-    for call in calls:
-        d = call.q.shape[-1]
-        ours = call.scale
-        scale = {
-            "right": ours, "only ours": None, "1/d": 1 / d, "none": 1.0, "times sqrt(d)": math.sqrt(d), "half": 0.5 / math.sqrt(d),
-            "double": 2 / math.sqrt(d), "sqrt of n": 1 / math.sqrt(call.k.shape[-2]),
-        }[how]  # fmt: skip
-        tril = causal_mask(call.q.shape[-2])
-        mask = {
-            "right": tril,
-            "inverted, hidden rows 0": ~tril,
-            "inverted, hidden rows NaN": ~tril,
-            "upper triangle": tril.T,
-        }[theirs]
-        with np.errstate(all="ignore"):
-            output, _ = scaled_dot_product_attention(call.q, call.k, call.v, mask=mask if causal else None, scale=scale)
-        if theirs == "inverted, hidden rows 0":
-            output = np.nan_to_num(output, nan=0.0)
-        parts.append((call.output - output).ravel())
-    return (_SIGNED[variant.pick("statistic")](np.concatenate(parts)), seen)
+    mask = variant.pick("their mask") if causal else "right"
+    scale = variant.pick("scale")
+    parts = [
+        (call.output - measured.theirs(mask, scale, call.scale, call.q, call.k, call.v, causal)).ravel()
+        for call in calls
+    ]
+    return (SIGNED[variant.pick("statistic")](np.concatenate(parts)), seen)
 
 
 COMPARE_WITH_SDPA = Measurement(
@@ -685,7 +533,7 @@ COMPARE_WITH_SDPA = Measurement(
         _wrong(
             "scale", "sdpa-scale-mismatch", "only ours", "1/d", "none", "times sqrt(d)", "half", "double", "sqrt of n"
         ),
-        decision("statistic", *(Option(name, "sdpa-wrong-statistic") for name in list(_SIGNED)[1:])),
+        decision("statistic", *(Option(name, "sdpa-wrong-statistic") for name in list(SIGNED)[1:])),
     ),
     PROBES=(),  # made of what the judge's attention was given
     predict=_compare_with_sdpa,
@@ -702,4 +550,22 @@ MEASUREMENTS: dict[str, Measurement] = {
     "score_bytes": SCORE_BYTES,
     "largest_n": LARGEST_N,
     "decode_latencies": DECODE_LATENCIES,
+}
+
+
+def served(name: str, variant: Variant) -> Callable[..., Any]:
+    """A function of experiments.py with these faults, over the modules attention and kv_cache that are imported when it runs."""
+    function = getattr(measured, name)
+
+    def serve(*args: Any, **kwargs: Any) -> Any:
+        return function(variant, *(_over[name]() if name in _over else ()), *args, **kwargs)
+
+    return serve
+
+
+_over: dict[str, Callable[[], tuple[Any, ...]]] = {
+    "compare_with_sdpa": lambda: (import_module("attention").scaled_dot_product_attention,),
+    "equivariance_gap": lambda: (import_module("attention").self_attention,),
+    "append_invariance_gap": lambda: (import_module("attention").self_attention,),
+    "decode_latencies": lambda: (import_module("kv_cache"),),
 }

@@ -147,6 +147,41 @@ def test_a_batch_grades_each_keeps_a_broken_one_apart_and_goes_on_where_it_was(t
     assert os.stat(out / "ann" / "report.json").st_mtime_ns == before
 
 
+def test_a_result_does_not_outlive_what_it_was_graded_from(machine, tmp_path):
+    """A changed submission is graded again alone, a changed rubric or secret all; why is said, and the earlier one is kept."""
+    place = machine({}, "ann", "bob")
+    folder, out = tmp_path / "in", tmp_path / "out"
+    (folder / "ann" / "attention.py").write_text("one = 1")
+    secret = tmp_path / "secret.txt"
+    secret.write_text("a")
+    words = [folder, "--out", out, "--jobs", 1, "--seed-file", secret]
+    command(batch_command, *words)
+    assert command(batch_command, *words).stdout.splitlines() == [f"2 results in {out / 'results.csv'}"]
+    (folder / "ann" / "attention.py").write_text("one = 2")
+    told = command(batch_command, *words).stdout.splitlines()
+    assert told[0] == "ann: 100 of 100 (graded again: the submission has changed)"
+    assert (out / "ann" / "earlier-1" / "report.json").exists() and not (out / "bob" / "earlier-1").exists()
+    secret.write_text("b")
+    told = command(batch_command, *words).stdout.splitlines()
+    assert told[:2] == [f"{name}: 100 of 100 (graded again: the secret has changed)" for name in ("ann", "bob")]
+    assert (out / "ann" / "earlier-2").exists() and len(ran(place)) == 5
+
+
+def test_a_submission_that_is_a_symbolic_link_is_refused_and_flagged(machine, tmp_path):
+    """Whose file it points to is not for the grader to read: neither a folder, nor an archive, nor the one archive in a folder."""
+    place = machine({}, "ann")
+    other = tmp_path / "solution.zip"
+    other.write_bytes(b"PK")
+    folder, out = tmp_path / "in", tmp_path / "out"
+    (folder / "bob.zip").symlink_to(other)
+    (folder / "cy").mkdir()
+    (folder / "cy" / "work.zip").symlink_to(other)
+    done = command(batch_command, folder, "--out", out)
+    assert done.stdout.splitlines()[0] == "bob: no report (refused: bob.zip is a symbolic link)"
+    assert ran(place) == [["ann", "ann"]]
+    assert {r.name: r.flags for r in batch.results(out)}["cy"] == ["refused: work.zip is a symbolic link"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
@@ -239,11 +274,11 @@ def test_a_batch_and_a_rerun_use_every_gpu_for_one_grading_at_a_time(machine, tm
     out = tmp_path / "out"
     done = command(batch_command, tmp_path / "in", "--out", out, "--device", "cuda", "--gpus", "0,3", *more)
     assert done.exit_code == 0, done.output
-    assert [line.partition(":")[0] for line in done.output.splitlines()[:4]] == ["ann", "bob", "cy", "dan"]
+    assert [line.partition(":")[0] for line in done.stdout.splitlines()[:4]] == ["ann", "bob", "cy", "dan"]
     assert sorted(name for name, _ in ran(place)) == ["ann", "bob", "cy", "dan"]
     assert sorted(gpu for _, gpu in ran(place)) == ["0", "0", "3", "3"]
     done = command(rerun_command, out, "--only", "all", "--device", "cuda", "--gpus", "0,3", *more)
-    told = [line for line in done.output.splitlines() if not line.startswith(" ")]
+    told = [line for line in done.stdout.splitlines() if not line.startswith(" ")]
     assert told == ["ann (as asked)", "bob (as asked)", "cy (as asked)", "dan (as asked)"]
     assert sorted(gpu for _, gpu in ran(place)) == ["0"] * 4 + ["3"] * 4
 
@@ -263,9 +298,9 @@ def test_on_cpus_as_many_run_at_the_same_time_as_asked(machine, tmp_path):
     place = machine({"ann": "broken", "broken": "ann"}, "broken", "ann")
     done = command(batch_command, tmp_path / "in", "--out", tmp_path / "out", "--jobs", 2)
     assert ran(place) == [["ann", "ann"]]
-    assert done.output.splitlines()[:2] == ["ann: 100 of 100", "broken: no report (broken is no archive)"]
+    assert done.stdout.splitlines()[:2] == ["ann: 100 of 100", "broken: no report (broken is no archive)"]
     done = command(rerun_command, tmp_path / "out", "--only", "all", "--jobs", 2, "--apply")
-    assert done.output.splitlines() == [
+    assert done.stdout.splitlines() == [
         "ann (as asked)", "  nothing changed", "  applied", "broken (no report)", "  the rerun wrote no report: see printed.txt beside it",
         "  broken is no archive", "  the rerun of broken has no final score, and does not take the place of what there is",
     ]  # fmt: skip
@@ -473,6 +508,34 @@ def test_canvas_gets_its_columns_with_the_assignments_own_and_no_other_grade(tmp
     assert rows[2:] == [["Example, Ann", "12345", "s1", "ann", "A", "80"]]
     without = ("Sample, Bob (the report of two is not final)", "Other, Cy (no result is of that name)")
     assert (done.kind, done.without, done.unmatched) == ("Canvas", without, ("stray",))
+
+
+def test_a_score_of_the_list_is_not_lowered_and_one_that_is_flagged_not_written_unless_asked(tmp_path, results):
+    """Ann has 88 there and 80 here; a folder with nothing to grade has a final 0. What is overwritten is told."""
+    nothing = report_of(
+        tmp_path, findings=[Finding("nothing-gradable", "", "Nothing here can be graded: lab.ipynb is there.")]
+    )
+    a_result(tmp_path / "out", "cy", nothing, ["9"])
+    found = batch.results(tmp_path / "out")
+    text = CANVAS.replace("A,7,", "A,7,88").replace("A,9,", "A,9,61")
+    done, rows = filled(tmp_path, text, found)
+    assert len(rows) == 2
+    assert done.withheld == (
+        "Example, Ann (80 is less than 88)",
+        "Other, Cy (Nothing here can be graded: lab.ipynb is there.)",
+    )
+    done = fill(tmp_path / "students.csv", found, "Attention lab", include_flagged=True)
+    assert (done.withheld, done.overwritten) == ((), ("Example, Ann: 88 becomes 80", "Other, Cy: 61 becomes 100"))
+
+
+def test_a_column_that_the_list_does_not_have_is_refused_with_the_nearest(tmp_path, results):
+    """A typing error would add a column; a list with no assignment in it at all gets one."""
+    with pytest.raises(GradebookError, match="no column 'Atention lab': the nearest is 'Attention lab"):
+        filled(tmp_path, CANVAS, results, "Atention lab")
+    bare = (
+        CANVAS.replace(",Essay (11),Attention lab (12)", "").replace(",7,", "").replace(",8,55", "").replace(",9,", "")
+    )
+    assert filled(tmp_path, bare.replace(",10,", ""), results, "Lab 7")[1][0][-1] == "Lab 7"
 
 
 def test_moodles_worksheet_is_filled_in(tmp_path, results):

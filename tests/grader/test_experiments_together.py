@@ -16,6 +16,7 @@ from grader.families import FAMILIES
 from harness import contract
 from harness.subject import LocalSubject
 from reference.variants.experiments import MEASUREMENTS
+from tests.labs.attention.edits import entries
 
 importlib.import_module("grader.families.experiments")
 HERE = Path(__file__).parent
@@ -66,6 +67,7 @@ def test_every_code_that_the_search_can_name_has_a_submission() -> None:
     """Named once more from its source, and not from its own numbers alone."""
     variations = tomllib.loads((HERE / "variations_of_experiments.toml").read_text())["variation"]
     named = {folder.name.split("--")[0] for folder in FIXTURES.iterdir()} | {c for v in variations for c in v["codes"]}
+    named |= {code for entry in entries() for code in entry.codes}
     known = {option.code for m in MEASUREMENTS.values() for d in m.SPACE for option in d.options if option.code}
     assert known - named == set()
 

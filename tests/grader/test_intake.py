@@ -138,6 +138,7 @@ def test_what_is_no_submission_at_all_is_an_error(tmp_path, make):
 def test_an_empty_folder_is_graded_with_findings(tmp_path):
     """Every file is told to be missing."""
     assert list(files(tmp_path)[1]) == [
+        "Nothing here can be graded: it is empty.",
         "attention.py is missing.",
         "kv_cache.py is missing.",
         "experiments.py is missing.",

@@ -83,6 +83,7 @@ SINGLES = [
 
 
 def of_variant(variant: Variant, folder: Path) -> Held:
+    folder.mkdir(exist_ok=True)
     file = folder / "empty.py"
     file.write_text("")
     subject = laid_over_the_base(file, folder / "lab")
@@ -108,7 +109,7 @@ def test_no_wrong_option_is_taken_for_another(tmp_path: Path) -> None:
         if codes(variant) and not named and not any(kind in label(variant).partition(":")[0] for kind in UNNAMED):
             missed.append(label(variant))
     assert accused == {}
-    assert missed == ["overfull chunk: stored in part", *(m for m in missed if m.startswith("generate's cache"))]
+    assert missed == [m for m in missed if m.startswith("generate's cache")]
 
 
 # -- one line changed --------------------------------------------------------------------------------------------------

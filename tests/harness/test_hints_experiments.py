@@ -44,7 +44,7 @@ MORE: list[tuple[str, str | None, str, str]] = [
     ("time_attention", "timing-no-warmup", "        for _ in range(warmup):", "        for _ in range(1):"),
     ("time_attention", "timing-not-median", "median(timed(", "min(timed("),
     ("time_attention", "timing-not-median", "median(timed(", "sum(timed("),
-    ("time_attention", None, "median(timed(", "(lambda times: sum(times) / 6)(timed("),
+    ("time_attention", None, "median(timed(", "(lambda times: 1.5 * median(times))(timed("),
     ("time_attention", "timing-not-synchronised", "    begin = clock()\n    result = work()\n    if synchronize is not None:\n"
      "        synchronize()\n    return result, clock() - begin",
      "    begin = clock()\n    result = work()\n    end = clock()\n    if synchronize is not None:\n        synchronize()\n"

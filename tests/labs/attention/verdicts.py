@@ -18,9 +18,13 @@ from types import TracebackType
 from typing import Any
 from unittest import mock
 
+from grader import blame
 from grader import grade as grading
+from grader.diagnosis import families
 from grader.rubric import Rubric, load_rubric
-from harness.local import Held, public_checks
+from harness import draws
+from harness.check import CheckResult
+from harness.local import PUBLIC_SECRET, Held, public_checks
 from harness.messages import MESSAGES
 from harness.plugin import Lab
 from harness.subject import Call, LocalSubject, StandIns
@@ -147,7 +151,26 @@ def student_run(entry: Entry) -> Verdict:
             code = result.failure.code if result.failure else None
             said = {hint.code} if hint else {code}
             verdict.codes[check.id] = {c for c in said if c in MESSAGES}
+            if (
+                hint
+                and hint.code
+                and hint.code not in GENERIC
+                and hint.code != code
+                and not _explains(hint.code, result)
+            ):
+                verdict.problems.append(f"{check.id} is told {hint.code}, which does not break it on its case")
     return verdict
+
+
+def _explains(code: str, result: CheckResult) -> bool:
+    """Whether some known way of having this fault fails the check on its case; taken for granted where none can be run."""
+    check = result.check
+    if not set(check.families) <= set(blame.FAMILIES):
+        return True
+    known = (option.code for name in check.families for d in families()[name].SPACE for option in d.options)
+    if code not in known:
+        return True
+    return blame.breaks(check, result.case, draws.seed_of(PUBLIC_SECRET, check.id), code, check.families)
 
 
 def complaints(entry: Entry, graded: Verdict | None, student: Verdict | None) -> list[str]:
@@ -165,7 +188,7 @@ def complaints(entry: Entry, graded: Verdict | None, student: Verdict | None) ->
             found.append(f"grader: did not fail {', '.join(passed)}")
         if not graded.points.get(entry.steps[0]):
             found.append(f"grader: no points were lost in step {entry.steps[0]}")
-        unnamed = set(entry.codes) - GENERIC - graded.named
+        unnamed = set(entry.codes) - graded.named.union(*graded.codes.values())
         if len(unnamed) > len(graded.named & set(entry.also)):
             found.append(f"grader: not named {', '.join(sorted(unnamed))}")
     if student and entry.hinted and not student.named & entry.expected:
