@@ -21,7 +21,7 @@ from reference import attention
 from reference.variants import cache_module
 from reference.variants.experiments import MEASUREMENTS
 from reference.variants.experiments import served as measurement
-from reference.variants.space import Failed, Option, Probe, Variant
+from reference.variants.space import Failed, Option, Probe, Space, Variant
 
 ATTENTION = {
     "softmax": "softmax",
@@ -72,11 +72,16 @@ def breaks(check: Check, case: Any, seed: int, code: str, names: Iterable[str]) 
         _fails(check, case, seed, {name: Variant({decision.name: option})})
         for name in names
         if name in FAMILIES
-        for decision in (MEASUREMENTS.get(name) or families()[name]).SPACE
+        for decision in space_of(name)
         for option in decision.options
         if option.code == code
         for option in ([option.at(value) for value in option.examples] or [option])
     )
+
+
+def space_of(family: str) -> Space:
+    """The decisions of a family that can be served."""
+    return (MEASUREMENTS.get(family) or families()[family]).SPACE
 
 
 def _without(variant: Variant, decision: str) -> Variant:

@@ -20,7 +20,6 @@ from unittest import mock
 
 from grader import blame
 from grader import grade as grading
-from grader.diagnosis import families
 from grader.rubric import Rubric, load_rubric
 from harness import draws
 from harness.check import CheckResult
@@ -167,7 +166,7 @@ def _explains(code: str, result: CheckResult) -> bool:
     check = result.check
     if not set(check.families) <= set(blame.FAMILIES):
         return True
-    known = (option.code for name in check.families for d in families()[name].SPACE for option in d.options)
+    known = (option.code for name in check.families for d in blame.space_of(name) for option in d.options)
     if code not in known:
         return True
     return blame.breaks(check, result.case, draws.seed_of(PUBLIC_SECRET, check.id), code, check.families)
