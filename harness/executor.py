@@ -44,7 +44,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import adapters, contract, counted, loader, namesakes, switched, values
+from harness import adapters, contract, counted, loader, mends, namesakes, switched, values
 from harness.subject import Call, Frame, Outcome, StandIns
 from harness.values import Array, Blank, Callback, Dtype, Handle, Keep, Laid, Opaque, Proxy
 
@@ -435,7 +435,10 @@ class Executor:
             for f in traceback.extract_tb(error.__traceback__)
             if loader.is_own(self._root, f.filename)
         ]
-        return Outcome("raised", type=values.type_name(error), text=_message(error), frames=tuple(frames[-8:]))
+        text = _message(error)
+        if any(f.file == "kv_cache.py" for f in frames) and self.backend() == "numpy":
+            text += f" ({mends.NO_BACKEND})" if mends.wants_tensors(sys.modules.get("kv_cache"), text) else ""
+        return Outcome("raised", type=values.type_name(error), text=text, frames=tuple(frames[-8:]))
 
 
 class _JudgeGone(BaseException):

@@ -6,6 +6,7 @@ The look is static: nothing of the submission runs until `import_module`.
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import importlib
 import os
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
-from harness import adapters, contract
+from harness import adapters, contract, mends
 
 _JUNK_FOLDERS = {
     "__MACOSX",
@@ -125,23 +126,24 @@ def _look(root: Path, module: str, files: tuple[str, ...], adapted: Mapping[str,
         hint = f"; {near[0]} is there, and looks like it" if near else ""
         yield Finding("file-missing", module, f"{file} is missing{hint}.", nearest=near[0] if near else None)
         return
+    source = b""
     try:
         source = (root / file).read_bytes()
         tree = ast.parse(source, filename=file)
     except SyntaxError as error:
-        yield Finding(
-            "import-failed",
-            module,
-            f"{file}, line {error.lineno or 1}: {type(error).__name__}: {error.msg}",
-            error.lineno,
-        )
+        text = f"{file}, line {error.lineno or 1}: {type(error).__name__}: {error.msg}"
+        yield Finding("import-failed", module, _with(text, mends.of_text(source, error.lineno)), error.lineno)
         return
     except (UnicodeDecodeError, ValueError, RecursionError, MemoryError, OSError) as error:
         yield Finding(
-            "import-failed", module, f"{file} cannot be read as Python: {type(error).__name__}: {str(error)[:200]}"
+            "import-failed",
+            module,
+            _with(
+                f"{file} cannot be read as Python: {type(error).__name__}: {str(error)[:200]}", mends.of_text(source)
+            ),
         )
         return
-    offered = set(_names(tree))
+    offered = set(mends.bound(tree))
     open_ended = any(isinstance(n, ast.ImportFrom) and any(a.name == "*" for a in n.names) for n in tree.body)
     for function in contract.functions_of(module):
         other = adapted.get(function.full_name)
@@ -158,22 +160,6 @@ def _look(root: Path, module: str, files: tuple[str, ...], adapted: Mapping[str,
             yield Finding("name-missing", function.full_name, text, nearest=near[0] if near else None)
     if module == "attention":
         yield from _forbidden(tree, file)
-
-
-def _names(tree: ast.Module) -> Iterator[str]:
-    """Names bound anywhere at module level, loops and conditions included."""
-    todo: list[ast.AST] = list(tree.body)
-    while todo:
-        node = todo.pop()
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name
-            continue
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from ((alias.asname or alias.name).split(".")[0] for alias in node.names)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id
-        if not isinstance(node, ast.Lambda):
-            todo.extend(ast.iter_child_nodes(node))
 
 
 def _forbidden(tree: ast.Module, file: str) -> Iterator[Finding]:
@@ -217,7 +203,15 @@ def _import_text(root: Path, name: str, error: BaseException) -> tuple[str, str]
     where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else f"{name}.py"
     if isinstance(error, SyntaxError) and error.filename and is_own(root, error.filename):
         where = f"{Path(error.filename).name}, line {error.lineno}"
-    message = str(error)[:300] if not isinstance(error, SyntaxError) else error.msg
+    message = str(error).replace(f"{root}{os.sep}", "")[:300] if not isinstance(error, SyntaxError) else error.msg
     culprit = (getattr(error, "name", None) or "").split(".")[0] if isinstance(error, ImportError) else ""
     code = "forbidden-library" if culprit in contract.FORBIDDEN_LIBRARIES else "import-failed"
-    return f"{where}: {type(error).__name__}: {message}", code
+    last = root / where.partition(",")[0]
+    mend = ""
+    with contextlib.suppress(OSError):
+        mend = mends.of_error(root, last, error) if code == "import-failed" else ""
+    return _with(f"{where}: {type(error).__name__}: {message}", mend), code
+
+
+def _with(text: str, mend: str) -> str:
+    return f"{text}; {mend}." if mend else text

@@ -7,6 +7,7 @@ virtual environments stay out.
 from __future__ import annotations
 
 import ast
+import contextlib
 import io
 import json
 import zipfile
@@ -14,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from harness import adapters, contract, loader
+from harness import adapters, contract, loader, mends
 from harness.course import Limits
 from harness.loader import Submission
 
@@ -97,6 +98,7 @@ def _missing(submission: Submission) -> Iterator[str]:
     for module in contract.MODULES:
         if submission.has(module):
             yield from _unwritten(submission.root / f"{module}.py")
+    yield from _not_there(submission)
     for name in contract.REPORT_FILES:
         if f"report/{name}" not in submission.files:
             how = "write it yourself" if name == "note.md" else "run make_report.py"
@@ -107,6 +109,16 @@ def _missing(submission: Submission) -> Iterator[str]:
             json.loads(results.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
             yield f"report/results.json is no JSON ({str(error)[:100]}): run make_report.py again."
+
+
+def _not_there(submission: Submission) -> Iterator[str]:
+    """Packages that a file imports and a grader does not have."""
+    own = {name.partition("/")[0].removesuffix(".py") for name in submission.files} | {"model"}
+    for name in submission.files:
+        if name.endswith(".py") and "/" not in name and name not in _GIVEN:
+            with contextlib.suppress(SyntaxError, ValueError, RecursionError, MemoryError):  # said by the findings
+                tree = ast.parse((submission.root / name).read_bytes(), name)
+                yield from (f"{name}: {mends.not_there(package)}." for package in mends.foreign(tree, own))
 
 
 def _unwritten(file: Path) -> Iterator[str]:
