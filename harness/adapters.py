@@ -50,7 +50,7 @@ def read(root: Path) -> Adapters:
             tables = tomllib.loads(data.decode("utf-8-sig"))
         except (OSError, ValueError, RecursionError) as error:
             mend = 'write [attention], and below it softmax = "my_softmax"'
-            problems.append(f"{file} is no TOML ({str(error)[:120]}), and is not used: {mend}.")
+            problems.append(f"{file} is not valid TOML ({str(error)[:120]}), and is not used: {mend}.")
             continue
         for entry in _entries(tables):
             if isinstance(entry, str):
@@ -65,12 +65,12 @@ def _entries(tables: Mapping[str, Any]) -> Iterator[tuple[str, str] | str]:
     modules = (*contract.MODULES, *contract.OPTIONAL_MODULES)
     for module, table in tables.items():
         if module not in modules or not isinstance(table, dict):
-            yield f"[{module[:60]}] is no file of the lab: known are {', '.join(modules)}."
+            yield f"[{module[:60]}] is not a file of the lab: its files are {', '.join(modules)}."
             continue
         known = {f.name for f in contract.functions_of(module if module in contract.MODULES else "attention")}
         for name, other in table.items():
             if name not in known:
-                yield f"{name[:60]} is no function of {module}.py: on the left stand {', '.join(sorted(known))}."
+                yield f"{name[:60]} is not a function of the lab in {module}.py: the names on the left are {', '.join(sorted(known))}."
             elif not isinstance(other, str) or not other.isidentifier() or other.startswith("__"):
                 yield f"{module}.{name} is mapped to {str(other)[:60]!r}: write the name of a function in {module}.py."
             else:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from harness.expect import Asked, ask
+from harness.expect import Asked, ask, told_apart
 from harness.subject import Subject
 from harness.values import Array
 
@@ -83,7 +83,7 @@ def answer_to_scores(asked: Asked, weights: Array) -> None:
     if weights.size > 1 and np.ptp(weights) == 0:
         raise asked.fail(
             f"every weight is {weights.flat[0]:.4g}, though the scores differ",
-            "weights that follow the scores",
+            "weights that depend on the scores",
             got=weights,
         )
     if weights.min() < 0 or weights.max() > 1 + 1e-3:
@@ -97,4 +97,4 @@ def sum_to_one(asked: Asked, weights: Array, axis: int, tolerance: float, what: 
     sums = weights.astype(np.float64).sum(axis=axis)
     if np.abs(sums - 1).max() > tolerance:
         worst = float(sums.flat[np.abs(sums - 1).argmax()])
-        raise asked.fail(f"a {what} sums to {worst:.10g}", f"every {what} sums to 1", got=weights)
+        raise asked.fail(f"a {what} sums to {told_apart(worst, 1.0)[0]}", f"every {what} sums to 1", got=weights)

@@ -49,7 +49,7 @@ def main() -> None:
 @click.option("--steps", "--step", metavar="1,2,7", help="Only these steps.")
 def check_command(path: Path, steps: str | None) -> None:
     """Run the public checks on the lab in PATH (default: this folder)."""
-    from harness import heat, loader
+    from harness import heat, loader, mistakes
     from harness.local import Held, public_checks
     from harness.plugin import Lab
     from harness.table import render, told
@@ -57,8 +57,17 @@ def check_command(path: Path, steps: str | None) -> None:
     wanted = parse_steps(steps, {c.step for c in public_checks()}) if steps is not None else None
     lab = Lab(Held(loader.find_root(path.resolve())))
     console = Console(highlight=False)
-    found = [told(*lab.run(check)) for check in public_checks(wanted)]
+    found, stopped = [], False
+    try:
+        for check in public_checks(wanted):
+            found.append(told(*lab.run(check)))
+    except KeyboardInterrupt:
+        stopped = True
+    console.print(mistakes.render(found))
     console.print(render(found, console.width))
+    if stopped:
+        console.print("Stopped: what comes later was not run.")
+        sys.exit(130)
     if wanted is None or wanted & heat.STEPS:
         for picture in heat.pictures(lab.subject):
             console.print(picture)
@@ -80,7 +89,7 @@ def pack_command(path: Path, out: Path) -> None:
     from harness.pack import archive, choose, limits_told
 
     if not path.is_dir():
-        raise click.BadParameter(f"{path} is no folder: name the one that attention.py is in", param_hint="PATH")
+        raise click.BadParameter(f"{path} is not a folder: name the one that attention.py is in", param_hint="PATH")
     packed = choose(path.resolve())
     if not packed.files:
         raise click.BadParameter(
@@ -90,7 +99,7 @@ def pack_command(path: Path, out: Path) -> None:
     try:
         files = {name: (packed.root / name).read_bytes() for name in packed.files}
     except OSError as error:
-        cause = f"{error.filename} cannot be read ({error.strerror}): mend that"
+        cause = f"{error.filename} cannot be read ({error.strerror}): check its permissions"
         raise click.BadParameter(cause, param_hint="PATH") from None
     try:
         out.write_bytes(archive(files, "submission"))
@@ -176,7 +185,7 @@ def parse_steps(text: str, known: set[int]) -> set[int]:
         if not (part.strip().isascii() and part.strip().isdigit()) or int(part) not in known:
             steps = ", ".join(str(n) for n in sorted(known))
             raise click.BadParameter(
-                f"{part.strip()!r} is no step of the lab: write some of {steps}, with commas between",
+                f"{part.strip()!r} is not a step of the lab: write some of {steps}, with commas between",
                 param_hint="--steps",
             )
         numbers.add(int(part))

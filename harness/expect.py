@@ -67,8 +67,10 @@ class Asked:
                 f"one array of shape {value.shape} came back", f"two: {' and '.join(names)}", "weights-missing", value
             )
         if parts is None or len(parts) != len(names):
-            got = _came(value) if parts is None else f"{len(parts)} values"
-            raise self.fail(f"{got} came back", f"{len(names)}: {', '.join(names)}", "wrong-shape")
+            several = {1: "1 value", 0: "no value"}.get(len(parts or ()), f"{len(parts or ())} values")
+            got = _came(value) if parts is None else several
+            code = "wrong-shape" if isinstance(value, np.ndarray) else "not-an-array"
+            raise self.fail(f"{got} came back", f"{len(names)} arrays: {', '.join(names)}", code)
         return [self._numbers(p, n, s, like, finite) for p, n, s in zip(parts, names, shapes, strict=True)]
 
     def _numbers(
@@ -141,6 +143,12 @@ def ask(
     """Asks one thing."""
     call = Call(name, args, kwargs, keep=keep, echo=echo)
     return Asked(call, subject.ask(call)[0], shown)
+
+
+def told_apart(got: float, wanted: float) -> tuple[str, str]:
+    """Both numbers with as many digits as tell them apart, six at least."""
+    digits = next((n for n in range(6, 17) if f"{got:.{n}g}" != f"{wanted:.{n}g}"), 17)
+    return f"{got:.{digits}g}", f"{wanted:.{digits}g}"
 
 
 def _parameter(call: Call, place: int) -> str:

@@ -100,8 +100,10 @@ def _away(hint: Hint, result: CheckResult) -> int:
 
 def _can_be(hint: Hint, result: CheckResult) -> bool:
     """Whether what was seen can have failed the check in this way."""
-    code, failure = hint.code or hint.like, result.failure
-    if failure is not None and failure.code == "wrong-dtype" and code not in OF_DTYPE:
+    code, failure = hint.like or hint.code, result.failure
+    if failure is not None and failure.code == "wrong-dtype":
+        return hint.code in OF_DTYPE
+    if code == "wrong-dtype" and not (failure is not None and failure.code == "raised"):
         return False
     if failure is not None and failure.code == "raised" and code is not None and code.startswith(NEVER_RAISING):
         return False

@@ -109,8 +109,9 @@ _SOFTMAX = {
     ),
     "softmax-not-applied": Message(
         "No softmax",
-        "The raw scores are used as weights.",
-        "Between the scores and the average of the values: the softmax is missing, or its result is not used.",
+        "The raw scores are used, or returned, as weights.",
+        "Between the scores and the average of the values: the softmax is missing, or its result is not what is used and "
+        "returned.",
         "7.2, step 4",
     ),
     "softmax-sum-unshifted": Message(
@@ -343,7 +344,7 @@ _MASKS = {
     "causal-mask-upper-left": Message(
         "Aligned to the first positions",
         "With more keys than queries, the queries are taken for the first positions, and they are the last ones.",
-        "causal_mask with n_keys above n_queries: query i stands at position n_keys − n_queries + i.",
+        "causal_mask with n_keys above n_queries: query i is at position n_keys − n_queries + i.",
         "7.6",
     ),
 }
@@ -422,7 +423,7 @@ _CACHE = {
     ),
     "cache-position-reset": Message(
         "A decode step at the wrong position",
-        "A decode step embeds its token at another position than the one it stands at.",
+        "A decode step embeds its token at another position than the one it has in the text.",
         "The position in decode_step: it is the number of tokens in the cache before this one.",
         "7.6",
     ),
@@ -811,7 +812,7 @@ _SUBMISSION = {
     "import-failed": Message(
         "The file does not import",
         "Importing the file ends with an exception, so nothing in it can be judged.",
-        "The line that is named; python -c 'import attention' shows it too.",
+        "The line that is named. Importing the file from a terminal shows the whole error.",
         "7.9",
     ),
     "forbidden-library": Message(
@@ -835,13 +836,13 @@ _SUBMISSION = {
     "not-finite": Message(
         "NaN or infinity",
         "The result holds NaN or infinity where all inputs are finite.",
-        "Divisions by 0, exponentials of large numbers, and -inf minus -inf.",
+        "Divisions by 0, exponentials of large numbers, -inf minus -inf, and 0 times -inf (a mask multiplied by -inf).",
         "7.9, step 1",
     ),
     "not-an-array": Message(
-        "Another kind of value",
-        "The result is another kind of value than it should be.",
-        "The return line: a missing return gives None.",
+        "Something else is returned",
+        "The function returns another number or another kind of values than it should.",
+        "The return line: how many values it gives, and which. Without a return line a function gives None.",
         "7.9",
     ),
     "raised": Message(
@@ -888,8 +889,8 @@ _SUBMISSION = {
     ),
     "blocked-by": Message(
         "Not judged yet",
-        "An earlier check that this one stands on did not pass.",
-        "Mend the earlier check first.",
+        "A check that this one depends on did not pass.",
+        "Fix what that check shows first.",
         "7.9",
     ),
     "tampering": Message(

@@ -47,7 +47,7 @@ def choose(folder: Path) -> Packed:
     for name in _candidates(submission):
         size = (submission.root / name).stat().st_size
         if not (name.endswith(".py") or name == adapters.FILE or name.startswith("report/")):
-            left_out.append(f"{name}: it is no Python file, and not in report/")
+            left_out.append(f"{name}: it is not a Python file, and not in report/")
         elif size > MAX_FILE:
             left_out.append(f"{name}: it is larger than {MAX_FILE >> 20} MiB")
         elif total + size > MAX_ALL:
@@ -108,7 +108,7 @@ def _missing(submission: Submission) -> Iterator[str]:
         try:
             json.loads(results.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
-            yield f"report/results.json is no JSON ({str(error)[:100]}): run make_report.py again."
+            yield f"report/results.json is not valid JSON ({str(error)[:100]}): run make_report.py again."
 
 
 def _not_there(submission: Submission) -> Iterator[str]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gc
 import io
+import os
 import shutil
 import sys
 import warnings
@@ -38,6 +39,10 @@ class Lab:
     """A submission in the course of one pytest run: what was found so far, and the hints already looked for."""
 
     def __init__(self, subject: Held) -> None:
+        # One thread: small products are faster so, and a busy machine does not stall them.
+        os.environ.setdefault("OMP_NUM_THREADS", "1")  # where torch is loaded later
+        if "torch" in sys.modules:
+            sys.modules["torch"].set_num_threads(1)
         self.subject = subject
         self.results: dict[str, CheckResult] = {}
 
@@ -101,7 +106,7 @@ def checks_of_step(number: int) -> Callable[..., None]:
         width = min(shutil.get_terminal_size((80, 24)).columns, 104)
         request.node.stash[_RESULT] = table.told(result, hint), table.failure_text(result, hint, width)
         if result.status == "blocked":
-            pytest.skip(f"stands on a check that did not pass: {result.reason}")
+            pytest.skip(f"depends on a check that did not pass: {result.reason}")
         if result.status == "not-run":
             pytest.skip(result.reason)
         if lab.already_said(result):
@@ -225,14 +230,14 @@ def pytest_runtest_makereport(
 def pytest_terminal_summary(
     terminalreporter: pytest.TerminalReporter, config: pytest.Config
 ) -> Generator[None, None, None]:
-    """Writes the step table, after all else that pytest has to say."""
+    """Writes the mistakes and the step table, after all else that pytest has to say, and after Ctrl-C too."""
     yield
     found = config.stash[_LISTENER].found
     if not found:
         return
     from rich.console import Console
 
-    from harness import table
+    from harness import mistakes, table
     from harness.local import public_checks
 
     heard = io.StringIO()
@@ -240,8 +245,14 @@ def pytest_terminal_summary(
     width = min(shutil.get_terminal_size((80, 24)).columns, 100)
     order = {check.id: i for i, check in enumerate(public_checks({view.step for view in found}))}
     found.sort(key=lambda view: order.get(view.id, 0))
-    Console(file=heard, width=width, color_system="standard" if writer.hasmarkup else None).print(
-        table.render(found, width)
-    )
-    terminalreporter.section("the lab, step by step")
-    terminalreporter.write(heard.getvalue())
+    console = Console(file=heard, width=width, color_system="standard" if writer.hasmarkup else None, highlight=False)
+    for title, part in (
+        ("what is wrong, each mistake once", mistakes.render(found)),
+        ("the lab, step by step", table.render(found, width)),
+    ):
+        console.print(part)
+        if heard.getvalue().strip():
+            terminalreporter.section(title)
+            terminalreporter.write(heard.getvalue())
+        heard.seek(0)
+        heard.truncate()

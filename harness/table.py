@@ -32,6 +32,7 @@ DRAWN_LINES = 9
 class Told:
     """What the table has to say of one check: plain data, which travels from a worker of pytest-xdist.
 
+    code       of the catalogue: the hint's, or that which the check saw itself
     unwritten  the stub's own sentence, where the function is not written yet
     blocks     each argument of the smallest failing input, as lines
     """
@@ -40,6 +41,7 @@ class Told:
     step: int
     title: str
     status: str
+    code: str = ""
     reason: str = ""
     unwritten: str = ""
     call: str = ""
@@ -49,6 +51,11 @@ class Told:
     read: str = ""
     earned: float = 0.0
     worth: float = 0.0
+
+    @property
+    def function(self) -> str:
+        """The function that the failing call is of."""
+        return self.call.partition("(")[0] or self.id.split(".")[1]
 
 
 def told(result: CheckResult, hint: Hint | None = None, of: Course | None = None) -> Told:
@@ -64,6 +71,7 @@ def told(result: CheckResult, hint: Hint | None = None, of: Course | None = None
         step=result.check.step,
         title=result.check.title,
         status=result.status,
+        code=(hint.code or "") if hint else (failure.code or "") if failure else "",
         reason=result.reason,
         unwritten=stub,
         call=failure.call if failure else "",

@@ -27,7 +27,7 @@ from harness.attend import (
     sum_to_one,
 )
 from harness.check import check, note
-from harness.expect import Asked, ask
+from harness.expect import Asked, ask, told_apart
 from harness.rounding import rounding
 from harness.strategies import (
     DTYPES,
@@ -82,7 +82,7 @@ def softmax_rows_sum_to_one(subject: Subject, case: Table) -> None:
     about=("softmax-wrong-base", "softmax-argmax", "softmax-not-applied", "softmax-wrong-axis"),
 )
 def softmax_ratios(subject: Subject, case: Table) -> None:
-    """Two weights in a row of softmax stand to each other as e to the power of the difference of their scores."""
+    """The ratio of two weights in a row of softmax is e to the power of the difference of their scores."""
     x = case.scores()
     asked = ask(subject, SOFTMAX, x)
     weights = asked.array(x.shape).astype(np.float64)
@@ -92,9 +92,10 @@ def softmax_ratios(subject: Subject, case: Table) -> None:
     wrong = np.abs(got - (x - x[:, :1]).astype(np.float64))
     if wrong.max() > rounding(case.dtype, 8, x.shape[-1]):
         row, column = (int(i) for i in np.unravel_index(wrong.argmax(), wrong.shape))
-        ratio, difference = np.exp(got[row, column]), x[row, column] - x[row, 0]
-        seen = f"in row {row}, weight {column} is {ratio:.6g} times weight 0, for scores {difference:g} apart"
-        raise asked.fail(seen, f"e to the power of {difference:g}", got=weights)
+        difference = float(x[row, column] - x[row, 0])
+        ratio, wanted = told_apart(float(np.exp(got[row, column])), float(np.exp(difference)))
+        seen = f"in row {row}, weight {column} is {ratio} times weight 0, for scores that differ by {difference:g}"
+        raise asked.fail(seen, f"{wanted}, which is e to the power of {difference:g}", got=weights)
 
 
 @of_softmax(
@@ -394,7 +395,7 @@ def output_lies_between_the_values(subject: Subject, case: Heads) -> None:
                 got=output,
             )
         if case.n > 1 and np.ptp(output, axis=0).max() == 0:
-            raise asked.fail("every query gets the same output", "outputs that follow the queries", got=output)
+            raise asked.fail("every query gets the same output", "outputs that depend on the queries", got=output)
 
 
 @of_attention(
@@ -436,8 +437,9 @@ def _scale_is(subject: Subject, d_k: int, n: int, seed: int, expected: float, **
         raise asked.fail(f"one of two weights is {weights[0].min():.4g}", "two weights above 0", got=weights)
     factor = float(np.log(float(weights[0, 1]) / float(weights[0, 0])) / (Q[0] @ (K[1] - K[0])))
     if abs(factor / expected - 1) > rounding("float64", size_of(Q, K, expected) + 8, d_k):
-        wanted = f"{expected:.6g}" if named else f"{expected:.6g}, one over the root of {d_k}"
-        raise asked.fail(f"the scores are multiplied by {factor:.6g}, as two weights show", wanted, got=weights)
+        found, wanted = told_apart(factor, expected)
+        seen = f"the scores are multiplied by {found}, as the ratio of two weights shows"
+        raise asked.fail(seen, wanted if named else f"{wanted}, which is 1/sqrt({d_k})", got=weights)
 
 
 @of_attention(
@@ -625,12 +627,12 @@ def the_rest_shares_the_weight(subject: Subject, case: Heads) -> None:
     asked, output, weights = attend(subject, Q, K, V, mask=mask)
     small = float(shown.sum(axis=-1).min())
     tolerance = rounding(case.dtype, size_of(Q, K), case.m)
-    if apart(weights.sum(axis=-1, dtype=np.float64), unmasked.sum(axis=-1, dtype=np.float64)) > tolerance:
-        raise asked.fail(
-            f"a row sums to {weights.sum(axis=-1).min():.6g}",
-            "all the weight, shared by the keys that are shown",
-            got=weights,
-        )
+    sums, before = weights.sum(axis=-1, dtype=np.float64), unmasked.sum(axis=-1, dtype=np.float64)
+    if apart(sums, before) > tolerance:
+        worst = np.unravel_index(np.abs(sums - before).argmax(), sums.shape)
+        total, free = told_apart(float(sums[worst]), float(before[worst]))
+        seen = f"a row sums to {total} under the mask, and to {free} without it"
+        raise asked.fail(seen, "the same sum, shared by the keys that are shown", got=weights)
     if apart(weights, shown / shown.sum(axis=-1, keepdims=True)) > tolerance / min(1.0, small):
         raise asked.fail(
             "the keys that are shown have other proportions than without the mask", "the same proportions", got=weights
@@ -666,10 +668,11 @@ def _broadcasts(subject: Subject, case: Heads, shapes: Iterable[tuple[int, ...]]
         _, expected_output, expected = attend(subject, Q, K, V, mask=np.broadcast_to(mask, full).copy())
         asked, output, weights = attend(subject, Q, K, V, mask=mask)
         hidden = ~np.broadcast_to(mask, full)
-        if (weights[hidden] != 0).any() or not weights.any():
-            raise asked.fail(
-                f"hidden keys get up to {weights[hidden].max():.4g}", "weight 0, and the others some", got=weights
-            )
+        if (weights[hidden] != 0).any():
+            most = float(np.abs(weights[hidden]).max())
+            raise asked.fail(f"a key that the mask hides gets weight {most:.4g}", "exactly 0", got=weights)
+        if not weights.any():
+            raise asked.fail("every weight is 0", "weights that sum to 1", got=weights)
         if max(apart(weights, expected), apart(output, expected_output)) > tolerance:
             raise asked.fail(f"other numbers than with the mask written out as {full}", "the same", got=weights)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from harness.attend import POSITIONS, SELF, apart, largest, self_attend, size_of
 from harness.check import check
 from harness.checks.step2_chapter import W_K, W_Q, W_V, E
-from harness.expect import Asked, ask
+from harness.expect import Asked, ask, told_apart
 from harness.rounding import rounding
 from harness.strategies import Tokens, tokens
 from harness.subject import Subject
@@ -37,7 +37,7 @@ def _shuffle_gap(
     _, plain, _ = self_attend(subject, (X + positions).astype(X.dtype), *W, **named)
     asked, shuffled, _ = self_attend(subject, (X[order] + positions).astype(X.dtype), *W, **named)
     if np.ptp(plain, axis=0).max() == 0:
-        raise asked.fail("every token gets the same output", "outputs that follow the tokens", got=plain)
+        raise asked.fail("every token gets the same output", "outputs that depend on the tokens", got=plain)
     return asked, apart(shuffled[np.argsort(order)], plain)
 
 
@@ -82,7 +82,8 @@ def positions_break_the_equivariance(subject: Subject, case: Tokens) -> None:
     added = np.pad(table, ((0, 0), (0, case.d - width)))
     _, gap = _shuffle_gap(subject, (X, W[0], W[1], W[2]), _order(case), added)
     if gap < GAP:
-        raise asked.fail(f"with them added, a shuffle moves the outputs by {gap:.3g}", "a change that shows", got=table)
+        seen = f"with this table added, a shuffle changes no output (by {gap:.2g} at most)"
+        raise asked.fail(seen, "outputs that depend on where a token is", got=table)
 
 
 @check(
@@ -99,7 +100,8 @@ def a_causal_mask_breaks_the_equivariance(subject: Subject, case: Tokens) -> Non
     mask = np.tri(case.n, dtype=bool)
     asked, gap = _shuffle_gap(subject, case.x_and_weights(), _order(case), mask=mask)
     if gap < GAP:
-        raise asked.fail(f"under a causal mask, a shuffle moves the outputs by {gap:.3g}", "a change that shows")
+        seen = f"under a causal mask, a shuffle changes no output (by {gap:.2g} at most)"
+        raise asked.fail(seen, "outputs that depend on which tokens come before")
 
 
 @check(
@@ -145,7 +147,10 @@ def sine_and_cosine_of_one_angle(subject: Subject, case: tuple[int, int]) -> Non
     table = asked.array((n, d)).astype(np.float64)
     squares = (table**2).reshape(n, d // 2, 2).sum(axis=-1)
     if np.abs(squares - 1).max() > rounding(_dtype(asked), 1, 1):
-        raise asked.fail(f"a pair's squares sum to {squares.flat[np.abs(squares - 1).argmax()]:.6g}", "1", got=table)
+        row, pair = (int(i) for i in np.unravel_index(np.abs(squares - 1).argmax(), squares.shape))
+        total = told_apart(float(squares[row, pair]), 1.0)[0]
+        seen = f"at position {row} the squares of columns {2 * pair} and {2 * pair + 1} sum to {total}"
+        raise asked.fail(seen, "1", got=table)
 
 
 @of_positions(
@@ -178,7 +183,9 @@ def the_chapters_table_of_sinusoids(subject: Subject) -> None:
     table = asked.array((3, 4)).astype(np.float64)
     printed = np.array([[0, 1, 0, 1], [0.8415, 0.5403, 0.0100, 1.0], [0.9093, -0.4161, 0.0200, 0.9998]])
     if np.abs(table - printed).max() > 0.5e-4 + rounding(_dtype(asked), 3, 1):
-        raise asked.fail(f"position 1 comes out {np.round(table[1], 4).tolist()}", "the chapter's table", got=table)
+        row = int(np.abs(table - printed).max(axis=1).argmax())
+        seen = f"position {row} is {np.round(table[row], 4).tolist()}"
+        raise asked.fail(seen, f"{printed[row].tolist()}, as in the chapter", got=table)
 
 
 def _dtype(asked: Asked) -> np.dtype[np.floating]:

@@ -37,11 +37,13 @@ def own_attention(subject: Subject, case: tuple[int, int]) -> None:
     causal = np.tril(np.ones((n, n), bool))
     plain = ask(subject, GAP, X, W_Q, W_K, W_V, permutation)
     if not 0 <= plain.number() <= ROUNDING * 10:
-        raise plain.fail(f"the gap is {plain.number():.3g}", "rounding alone: no mask and no positions are given")
+        raise plain.fail(
+            f"the gap is {plain.number():.3g}", "about 0, rounding alone: no mask and no positions are given"
+        )
     for what, options in (("with positions", {"positions": positions}), ("under a causal mask", {"mask": causal})):
         broken = ask(subject, GAP, X, W_Q, W_K, W_V, permutation, **options)
         if not broken.number() > SEEN:
-            raise broken.fail(f"the gap is {broken.number():.3g}", f"a gap {what}: a slot is not like another any more")
+            raise broken.fail(f"the gap is {broken.number():.3g}", f"a gap that shows {what}: the slots differ then")
 
 
 def one_slot_off(output: Array) -> Array:

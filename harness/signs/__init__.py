@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -19,7 +20,7 @@ class Hint:
     """What was seen, and the code of the catalogue that it proves (None where it proves none).
 
     family   where it was seen: of harness.hints.FAMILIES
-    like     for a hint without a code: a code that would fail the same checks
+    like     a code that fails the same checks, for a hint without one or with one that can mean several things
     at       the file and line of the submission that raised, where what was seen is an exception
     """
 
@@ -52,6 +53,11 @@ def pair(outcome: Outcome, output: tuple[int, ...], weights: tuple[int, ...]) ->
         return None
     first, second = (array(Outcome("value", v), s) for v, s in zip(value, (output, weights), strict=True))
     return None if first is None or second is None else (first, second)
+
+
+def said(outcome: Outcome) -> str:
+    """An exception in a few words."""
+    return f"{outcome.type.split('.')[-1]} ({textwrap.shorten(outcome.text, 64, placeholder='…')})"
 
 
 def place(outcome: Outcome) -> tuple[str, int] | None:

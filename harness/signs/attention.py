@@ -23,6 +23,7 @@ from harness.signs import (
     or_else,
     pair,
     place,
+    said,
     same,
     slope,
     sums,
@@ -57,7 +58,7 @@ def _project(subject: Asking) -> Iterator[Hint]:
         yield Hint("narrow-arithmetic", "Every number of Q, K and V is a float32 one, and the inputs are float64.")
     batch = subject.call(PROJECT, np.stack([X, X + 1]), W_Q, W_K, W_V)
     if batch.kind == "raised":
-        seen = f"For X with a batch axis project raises {batch.type.split('.')[-1]}: {batch.text[:80]}."
+        seen = f"For X with a batch axis project raises {said(batch)}."
         yield Hint("batch-unsupported", seen, at=place(batch))
 
 
@@ -159,9 +160,9 @@ def _causal_mask(subject: Asking) -> Iterator[Hint]:
     square = _shown(subject.call("attention.causal_mask", 4), (4, 4))
     if square is None:
         return
-    visible, dtype = square
+    visible, dtype, like = square
     if dtype:
-        yield Hint("wrong-dtype", f"causal_mask(4) {dtype}.")
+        yield Hint("wrong-dtype", f"causal_mask(4) {dtype}: booleans are asked for.", like=like)
     below, above = np.tri(4, k=-1, dtype=bool), ~np.tri(4, dtype=bool)
     if np.array_equal(visible, np.tri(4, dtype=bool)):
         short = _shown(subject.call("attention.causal_mask", 2, n_keys=4), (2, 4))
@@ -183,17 +184,17 @@ def _causal_mask(subject: Asking) -> Iterator[Hint]:
         yield Hint(None, f"causal_mask(4) {does} key {key} {to} query {query}.", like="causal-mask-strict")
 
 
-def _shown(outcome: Outcome, shape: tuple[int, ...]) -> tuple[Array, str] | None:
-    """Where a causal mask lets a query see a key, and what is to say of its dtype: an additive mask is 0 there."""
+def _shown(outcome: Outcome, shape: tuple[int, ...]) -> tuple[Array, str, str | None] | None:
+    """Where a causal mask lets a query see a key, what its dtype is if not bool."""
     table = outcome.value
     if not outcome.ok or not isinstance(table, np.ndarray) or table.shape != shape or table.dtype.kind not in "fibu":
         return None
     if table.dtype == bool:
-        return table, ""
+        return table, "", None
     numbers = np.unique(table)
     if len(numbers) == 2 and numbers[0] < -1 and numbers[1] == 0:
-        return table == 0, f"holds 0 and {numbers[0]:g}, as a mask that is added does: booleans are asked for"
-    return table != 0, f"has the dtype {table.dtype}: booleans are asked for"
+        return table == 0, f"holds 0 and {numbers[0]:g}, to be added to the scores", "causal-mask-inverted"
+    return table != 0, f"has the dtype {table.dtype}", None
 
 
 def _positions(subject: Asking) -> Iterator[Hint]:

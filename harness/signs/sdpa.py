@@ -26,6 +26,7 @@ from harness.signs import (
     pair,
     place,
     rows_sum,
+    said,
     same,
     slope,
     sums,
@@ -111,12 +112,13 @@ def _form(attention: Attention, outcome: Outcome) -> Iterator[Hint]:
         batch = attention.ask(*attention.problem(2))
         if "axes don't match" in batch.text:
             seen = "In two dimensions the scores are Q @ K, K not transposed; a batch raises"
-            yield Hint("transpose-permutation", f"{seen} {_said(batch)}.", at=place(batch))
+            yield Hint("transpose-permutation", f"{seen} {said(batch)}.", at=place(batch))
         else:
             seen = "The scores are Q @ K: K is not transposed."
             yield Hint(None, seen, like="transpose-permutation")
     elif attention.takes == "square" and not any(_square(attention)):
-        seen = f"{len(Q)} queries and {len(K)} keys raise {_said(outcome)}; as many keys as queries do not."
+        wrong = f"raise {said(outcome)}" if outcome.kind == "raised" else "give another shape"
+        seen = f"{len(Q)} queries and {len(K)} keys {wrong}; as many keys as queries do not."
         yield Hint("square-only", seen, at=place(outcome))
     elif attention.batched:
         yield from _batches_alone(attention.subject)
@@ -124,10 +126,6 @@ def _form(attention: Attention, outcome: Outcome) -> Iterator[Hint]:
     m, d_v = SIZES["m"], SIZES["d_v"]
     if one.ok and pair(one, (1, d_v), (1, m)) is None and pair(one, (d_v,), (m,)) is not None:
         yield Hint("wrong-shape", f"For one query the output has the shape ({d_v},): an axis of length 1 is gone.")
-
-
-def _said(outcome: Outcome) -> str:
-    return f"{outcome.type.split('.')[-1]} ({outcome.text[:80]})" if outcome.kind == "raised" else "a wrong shape"
 
 
 def _no_scores(
@@ -259,12 +257,11 @@ def _batches_alone(subject: Asking) -> Iterator[Hint]:
     outcome = Attention(subject).ask(*Attention(subject).problem())
     if outcome.kind != "raised" or not _answers(subject, (2,)):
         return
-    said = f"{outcome.type.split('.')[-1]}: {outcome.text[:80]}"
     if fixed_axis(outcome) and not _right_in_a_batch(subject, (2, 2)):
-        seen = f"A batch works, one sequence does not: {said}."
+        seen = f"A batch works, one sequence raises {said(outcome)}."
         yield Hint("softmax-positional-axis", seen, at=place(outcome))
     else:
-        yield Hint(None, f"A batch works, and one sequence without a batch axis raises {said}.", like="raised")
+        yield Hint(None, f"A batch works, and one sequence without a batch axis raises {said(outcome)}.", like="raised")
 
 
 def _answers(subject: Asking, batch: tuple[int, ...]) -> bool:
@@ -315,7 +312,7 @@ def _batch(attention: Attention) -> Iterator[Hint]:
     outcome = attention.ask(Q, K, V)
     if outcome.kind == "raised":
         if attention.takes != "unturned":
-            seen = f"A batch raises {_said(outcome)}; each of its items does not."
+            seen = f"A batch raises {said(outcome)}; each of its items does not."
             yield Hint("batch-unsupported", seen, at=place(outcome))
         return
 
@@ -377,7 +374,7 @@ def _two_axes(attention: Attention) -> Iterator[Hint]:
     found = attention.pair(deep[0], deep[1], deep[2])
     if outcome.kind == "raised":
         code = "softmax-positional-axis" if fixed_axis(outcome) else "batch-unsupported"
-        yield Hint(code, f"One batch axis works, and two raise {_said(outcome)}.", at=place(outcome))
+        yield Hint(code, f"One batch axis works, and two raise {said(outcome)}.", at=place(outcome))
     elif found is not None and not same(found[1], flat[1].reshape(found[1].shape)):
         if same(found[1].sum(2), np.ones(found[1].sum(2).shape)) or same(
             found[1].sum(1), np.ones(found[1].sum(1).shape)

@@ -22,6 +22,7 @@ from harness.signs import (
     or_else,
     place,
     rows_sum,
+    said,
     same,
     slope,
     sums,
@@ -52,7 +53,7 @@ def named(subject: Asking) -> Iterator[Hint]:
     deep = array(subject.call(SOFTMAX, cube), cube.shape)
     if weights is None:
         if fixed_axis(outcome) and deep is not None and same(deep.sum(-1), np.ones((2, 3))):
-            seen = f"Three dimensions work, two do not: {outcome.text[:80]}."
+            seen = f"Three dimensions work, two raise {said(outcome)}."
             yield Hint("softmax-positional-axis", seen, at=place(outcome))
         yield from _without_keepdims(subject)
         return
@@ -82,8 +83,8 @@ def _deeper(subject: Asking, cube: Array, flat: Array) -> Iterator[Hint]:
         outcome = subject.call(SOFTMAX, x)
         deep = array(outcome, x.shape)
         if outcome.kind == "raised":
-            seen = f"Two dimensions work, and {('three', 'four')[x.ndim - 3]} raise {outcome.type.split('.')[-1]}"
-            yield Hint("batch-unsupported", f"{seen}: {outcome.text[:80]}.", at=place(outcome))
+            seen = f"Two dimensions work, and {('three', 'four')[x.ndim - 3]} raise {said(outcome)}."
+            yield Hint("batch-unsupported", seen, at=place(outcome))
             return
         if deep is None or same(deep.sum(-1), np.ones(x.shape[:-1])):
             continue

@@ -65,10 +65,10 @@ def test_a_name_that_is_not_there_is_missing_by_both_names(submission):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("softmax: my_softmax", "adapters.toml is no TOML"),
-        ("[atention]\nsoftmax = 'x'", "[atention] is no file of the lab"),
-        ("attention = 3", "[attention] is no file of the lab"),
-        ("[attention]\nsoft = 'x'", "soft is no function of attention.py"),
+        ("softmax: my_softmax", "adapters.toml is not valid TOML"),
+        ("[atention]\nsoftmax = 'x'", "[atention] is not a file of the lab"),
+        ("attention = 3", "[attention] is not a file of the lab"),
+        ("[attention]\nsoft = 'x'", "soft is not a function of the lab in attention.py"),
         ("[attention]\nsoftmax = 3", "attention.softmax is mapped to '3'"),
         ("[attention]\nsoftmax = 'a b'", "attention.softmax is mapped to 'a b'"),
         ("[attention]\nsoftmax = '__import__'", "write the name of a function in attention.py"),

@@ -47,7 +47,7 @@ def test_what_is_not_handed_in_stays_out(tmp_path: Path) -> None:
     (lab / "helpers" / "shapes.py").write_text("")
     packed = choose(lab)
     assert packed.files == ("attention.py", "experiments.py", "kv_cache.py", "model.py", "helpers/shapes.py")
-    assert packed.left_out == ("data.npz: it is no Python file, and not in report/",)
+    assert packed.left_out == ("data.npz: it is not a Python file, and not in report/",)
 
 
 def test_stubs_names_and_the_report_are_told_as_missing(tmp_path: Path) -> None:
@@ -60,7 +60,7 @@ def test_stubs_names_and_the_report_are_told_as_missing(tmp_path: Path) -> None:
     assert "attention.py has no softmax(x, axis=…); soft_max is there, and looks like it." in said
     assert "kv_cache.py: not written yet: KVCache.__init__" in said
     assert "report/note.md is missing: write it yourself." in said
-    assert "report/results.json is no JSON" in said
+    assert "report/results.json is not valid JSON" in said
 
 
 def test_the_limits_that_will_hold_are_told(tmp_path: Path) -> None:
@@ -89,8 +89,8 @@ def test_what_cannot_be_packed_is_told_with_its_cause(tmp_path: Path) -> None:
     """No folder, a file in its place, a zip that cannot be written, a file that goes away meanwhile."""
     (tmp_path / "notes.txt").write_text("")
     for words, said in (
-        ([tmp_path / "none"], "none is no folder: name the one that attention.py is in"),
-        ([tmp_path / "notes.txt"], "notes.txt is no folder: name the one that attention.py is in"),
+        ([tmp_path / "none"], "none is not a folder: name the one that attention.py is in"),
+        ([tmp_path / "notes.txt"], "notes.txt is not a folder: name the one that attention.py is in"),
         ([BASE, "--out", tmp_path], "cannot be written (Is a directory): name another file"),
         (
             [BASE, "--out", tmp_path / "none" / "in.zip"],
