@@ -48,6 +48,8 @@ def mistakes(found: Iterable[Told]) -> list[Mistake]:
 
 def _key(one: Told) -> tuple[str, str]:
     """What makes two failures one mistake: its code; else the description of it, or the function that was called."""
+    if one.code == "raised":
+        return one.code, one.seen
     if one.code in OWN_WORDS:
         return one.code, one.seen.partition("(")[0]
     if one.code in HOW_IT_ENDED or one.code not in MESSAGES:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from harness.check import Check, CheckResult, Fail
+from harness.expect import told_apart
 from harness.hints import FAMILIES, Hints
 from harness.local import Held
 from harness.messages import MESSAGES
@@ -110,6 +111,36 @@ FAULTS: list[tuple[str, str, str, str]] = [
     ("sdpa", "mask-not-broadcast", "    if mask is not None:", "    if mask:"),
     ("sdpa", "mask-not-broadcast", MASKED, "        scores = scores.copy()\n        scores[~mask] = -np.inf"),
     ("sdpa", "mask-finite-fill", MASKED, "        scores = np.where(mask, scores, -1e4)"),
+    ("softmax", "softmax-sum-unshifted", POWERS, "    return powers / np.exp(x).sum(axis=axis, keepdims=True)"),
+    ("softmax", "softmax-sum-unshifted", POWERS, "    return np.exp(x) / powers.sum(axis=axis, keepdims=True)"),
+    ("softmax", "softmax-plus-one", POWERS, "    return powers / (1 + powers.sum(axis=axis, keepdims=True))"),
+    ("softmax", "softmax-plus-one", POWERS, "    return powers / (np.exp(-largest) + powers.sum(axis=axis, keepdims=True))"),
+    ("softmax", "softmax-wrong-base", "np.exp(x - largest)", "2.7 ** (x - largest)"),
+    ("softmax", "softmax-wrong-base", "np.exp(x - largest)", "2.718281828 ** (x - largest)"),
+    ("softmax", "narrow-arithmetic", POWERS, "    weights = powers / powers.sum(axis=axis, keepdims=True)\n    return weights.astype(np.float32).astype(x.dtype)"),
+    ("softmax", "batch-unsupported", POWERS, "    return (powers.T / powers.sum(axis=axis)).T"),
+    ("sdpa", "transpose-permutation", "K.swapaxes(-1, -2)", "K.transpose(-2, -1)"),
+    ("sdpa", "square-only", WEIGHTS, "    weights = softmax(scores).reshape(Q.shape[:-1] + Q.shape[-2:-1])"),
+    ("sdpa", "square-only", WEIGHTS, "    assert Q.shape == K.shape\n    weights = softmax(scores)"),
+    ("sdpa", "softmax-positional-axis", "Q.shape[-1])", "Q.shape[2])"),
+    ("sdpa", "softmax-max-wrong-axis", WEIGHTS, "    powers = np.exp(scores - scores.max(-2, keepdims=True))\n    weights = powers / powers.sum(-1, keepdims=True)"),
+    ("sdpa", "softmax-overflow", WEIGHTS, "    powers = np.exp(scores)\n    weights = powers / powers.sum(-1, keepdims=True)"),
+    ("sdpa", "softmax-global-max", WEIGHTS, "    powers = np.exp(scores - scores.max())\n    weights = powers / powers.sum(-1, keepdims=True)"),
+    ("sdpa", "softmax-epsilon", WEIGHTS, "    powers = np.exp(scores - scores.max(-1, keepdims=True))\n    weights = powers / (powers.sum(-1, keepdims=True) + 1e-9)"),
+    ("sdpa", "narrow-arithmetic", SCALE, "        scale = float(1 / np.sqrt(np.float32(Q.shape[-1])))"),
+    ("sdpa", "softmax-not-applied", BLEND, "    return weights @ V, scores"),
+    ("sdpa", "softmax-not-applied", BLEND, "    return scores @ V, weights"),
+    ("sdpa", "batch-mixed", BLEND, "    weights = weights if weights.ndim < 3 else weights[:1] + 0 * weights\n    return weights @ V, weights"),
+    ("sdpa", "batch-mixed", MASKED, "        scores = np.where(mask if mask.ndim < 3 else mask[0], scores, -np.inf)"),
+    ("sdpa", "mask-not-broadcast", MASKED, "        scores = np.where(mask if mask.ndim == scores.ndim or mask.ndim < 2 else mask[:, None], scores, -np.inf)"),
+    ("sdpa", "mask-inverted", MASKED, "        scores = scores + mask * -1e9"),
+    ("sdpa", "mask-finite-fill", f"{SCORES}|{MASKED}", "    scores = Q @ K.swapaxes(-1, -2)|        scores = scores + np.where(mask, 0, -1e9)\n    scores = scores * scale"),
+    ("sdpa", "not-finite", MASKED, "        scores = scores + (~mask) * -np.inf"),
+    ("causal_mask", "wrong-dtype", "k=n_keys - n_queries, dtype=bool)", "k=n_keys - n_queries)"),
+    ("causal_mask", "wrong-dtype", TRI, "    return np.triu(np.ones((n_queries, n_keys)), n_keys - n_queries + 1) * -1e9"),
+    ("positions", "positions-wrong-frequency", FREQUENCY, "    frequency = 10000.0 ** -(np.arange(0, d, 2) // d)"),
+    ("positions", "positions-wrong-frequency", FREQUENCY, "    frequency = 10000.0 ** -(np.arange(0, d, 2) / max(d - 2, 1))"),
+    ("project", "batch-unsupported", PROJECT, "    n, d = X.shape\n" + PROJECT),
     ("project", "projection-transposed", PROJECT, "    return X @ W_Q.T, X @ W_K.T, X @ W_V.T"),
     ("project", "values-swapped", PROJECT, "    return X @ W_Q, X @ W_V, X @ W_K"),
     ("project", "scores-transposed", PROJECT, "    return X @ W_K, X @ W_Q, X @ W_V"),
@@ -265,6 +296,35 @@ def test_an_unusual_correct_form_gets_no_hint(tmp_path: Path, old: str, new: str
 def test_the_correct_example_gets_no_hint() -> None:
     """examples/base gets no hint."""
     assert all_hints(BASE) == {family: [] for family in FAMILIES}
+
+
+SEVERAL: list[tuple[set[str], str]] = [
+    ({"transpose-permutation", "scale-missing", "scale-ignored", "mask-ignored"}, "    scores = Q @ K.transpose(-2, -1)\n    weights = softmax(scores)\n    return weights @ V, weights"),
+    ({"square-only", "scale-missing", "scale-ignored", "mask-inverted"}, "    assert len(Q) == len(K)\n    scores = Q @ K.swapaxes(-1, -2)\n    if mask is not None:\n"
+     "        scores = np.where(mask, -1e9, scores)\n    weights = softmax(scores)\n    return weights @ V, weights"),
+    ({"batch-unsupported", "scale-missing", "scale-ignored", "mask-ignored"}, "    weights = softmax(np.dot(Q, K.T))\n    return np.dot(weights, V), weights"),
+    ({"weights-missing", "scale-by-dk", "scale-ignored", "mask-added"}, "    scores = Q @ K.swapaxes(-1, -2) / K.shape[-1]\n    if mask is not None:\n        scores = scores + mask\n"
+     "    return softmax(scores) @ V"),
+    ({"output-order", "scale-inverted", "scale-ignored", "mask-after-softmax"}, "    weights = softmax(Q @ K.swapaxes(-1, -2) * math.sqrt(K.shape[-1]))\n    if mask is not None:\n        weights = weights * mask\n"
+     "    return weights, weights @ V"),
+    ({"softmax-positional-axis", "scale-missing", "scale-ignored", "mask-ignored"}, "    weights = softmax(Q @ K.transpose(0, 2, 1))\n    return weights @ V, weights"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("codes", "body"), SEVERAL, ids=lambda value: "" if isinstance(value, str) else min(value))
+def test_faults_beside_each_other_are_all_named(tmp_path: Path, codes: set[str], body: str) -> None:
+    """An attention with four faults at once is told all four, whatever it answers and to what."""
+    folder = patched(tmp_path, "def scaled_dot_product_attention(", "def once(")
+    with (folder / "attention.py").open("a") as file:
+        file.write(f"\n\ndef scaled_dot_product_attention(Q, K, V, mask=None, scale=None):\n{body}\n")
+    assert set(all_hints(folder)["sdpa"]) == codes
+
+
+def test_a_numbers_digits_show_the_difference() -> None:
+    """Six digits where they are enough, as many as are needed where they are not."""
+    assert told_apart(0.725, 0.707107) == ("0.725", "0.707107")
+    assert told_apart(0.70710680, 0.70710678) == ("0.7071068", "0.70710678")
+    assert told_apart(1 - 1e-12, 1.0) == ("0.999999999999", "1")
 
 
 def test_every_code_of_a_hint_has_its_words() -> None:
