@@ -51,7 +51,7 @@ class Asked:
 
     def array(self, shape: tuple[int, ...], like: npt.DTypeLike | None = None, finite: bool = True) -> Array:
         """The value as an array of this shape, of numbers."""
-        return self._numbers(self.value, "the result", shape, like, finite)
+        return self.one(self.value, "the result", shape, like, finite)
 
     def truths(self, shape: tuple[int, ...]) -> Array:
         """The value as an array of this shape, of truth values or numbers that stand for them."""
@@ -71,12 +71,12 @@ class Asked:
             got = _came(value) if parts is None else several
             code = "wrong-shape" if isinstance(value, np.ndarray) else "not-an-array"
             raise self.fail(f"{got} came back", f"{len(names)} arrays: {', '.join(names)}", code)
-        return [self._numbers(p, n, s, like, finite) for p, n, s in zip(parts, names, shapes, strict=True)]
+        return [self.one(p, n, s, like, finite) for p, n, s in zip(parts, names, shapes, strict=True)]
 
-    def _numbers(
-        self, value: Any, name: str, shape: tuple[int, ...], like: npt.DTypeLike | None, finite: bool
+    def one(
+        self, value: Any, name: str, shape: tuple[int, ...], like: npt.DTypeLike | None = None, finite: bool = True
     ) -> Array:
-        """As `_array` has it; truth values where nothing asks for them are refused, since they cannot be subtracted."""
+        """A part of the value as an array of this shape; truth values are refused where nothing asks for them: they cannot be subtracted."""
         found = self._array(value, name, shape, like, finite)
         if found.dtype.kind == "b" and like is None:
             raise self.fail(f"{name} has dtype bool", "floating-point numbers", "wrong-dtype", found)
@@ -89,10 +89,15 @@ class Asked:
             raise self.fail(f"{name} has shape {value.shape}", f"shape {shape}", "wrong-shape", value)
         if like is not None:
             self._dtype(value, name, np.dtype(like))
-        if finite and not np.isfinite(value).all():
+        if finite:
+            self.finite(value, name)
+        return value
+
+    def finite(self, value: Array, name: str) -> None:
+        """Raises Fail for an array that holds NaN or infinity."""
+        if not np.isfinite(value).all():
             bad = "NaN" if np.isnan(value).any() else "infinity"
             raise self.fail(f"{name} holds {bad}", "finite numbers", "not-finite", value)
-        return value
 
     def _dtype(self, value: Array, name: str, like: np.dtype[Any]) -> None:
         if value.dtype.kind != like.kind:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
 from hypothesis import strategies as st
 
-from grader.checks.step1_attention import agree, agrees, factor, wide
-from harness.attend import CAUSAL, SDPA, SELF, self_attend
+from grader.checks.step1_attention import agree, agrees, factor, negligible, wide
+from harness.attend import CAUSAL, SDPA, SELF, largest, self_output
 from harness.check import check
 from harness.checks.step7_causal import causal
 from harness.strategies import DTYPES, SEEDS, Heads, Tokens, tokens
@@ -44,11 +45,21 @@ def attention_with_fewer_queries_than_keys(subject: Subject, case: Heads) -> Non
     families=("causal_mask", "self_attention"),
 )
 def causal_self_attention_agrees(subject: Subject, case: Tokens) -> None:
-    """self_attention under the submission's own causal_mask gives causal attention, to rounding."""
+    """self_attention under the submission's own causal_mask gives causal attention."""
     X, W_Q, W_K, W_V = case.x_and_weights()
     mask = attention.causal_mask(case.n)
-    asked, output, weights = self_attend(subject, X, W_Q, W_K, W_V, mask=causal(subject, case.n)[1])
-    right = attention.self_attention(wide(X), wide(W_Q), wide(W_K), wide(W_V), mask)
-    bound = bounds.self_attention(X, W_Q, W_K, W_V, mask, factor())
-    agree(asked, "the weights", weights, right[1], bound.weights, "softmax of the scores up to each token")
-    agree(asked, "the outputs", output, right[0], bound.output, "weights @ V")
+    asked, output = self_output(subject, X, W_Q, W_K, W_V, mask=causal(subject, case.n)[1])
+    right = attention.self_attention(wide(X), wide(W_Q), wide(W_K), wide(W_V), mask)[0]
+    bound = negligible(bounds.self_attention(X, W_Q, W_K, W_V, mask, factor()).output, largest(X @ W_V))
+    agree(asked, "the outputs", output, right, bound, "softmax of the scores up to each token, times V")
+
+
+@check("step7.mask.at-size", functions=CAUSAL, families="causal_mask")
+def causal_mask_at_size(subject: Subject) -> None:
+    """For some hundreds of queries, and more keys than these, causal_mask is right to the last row."""
+    for n, m in ((301, None), (203, 301)):
+        asked, mask = causal(subject, n, m)
+        wrong = np.argwhere(mask != attention.causal_mask(n, m))
+        if len(wrong):
+            i, j = (int(k) for k in wrong[0])
+            raise asked.fail(f"query {i} {'sees' if mask[i, j] else 'does not see'} key {j}", "the contrary", got=mask)

@@ -7,6 +7,7 @@ weights unmasked. So a fault of one kind does not fail the checks of another.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -21,14 +22,18 @@ from harness.attend import (
     answer_to_scores,
     apart,
     attend,
+    blend,
+    follows,
     largest,
+    output_of,
     self_attend,
     size_of,
     sum_to_one,
+    weigh,
 )
 from harness.check import check, note
 from harness.expect import Asked, ask, told_apart
-from harness.rounding import rounding
+from harness.rounding import negligible, rounding
 from harness.strategies import (
     DTYPES,
     SEEDS,
@@ -49,9 +54,10 @@ of_softmax = partial(check, functions=SOFTMAX, families="softmax", public=True)
 of_project = partial(check, functions=PROJECT, families="project", public=True)
 of_attention = partial(check, functions=SDPA, families="sdpa", public=True)
 
-SOFTMAX_IS_RIGHT = ("step1.softmax.rows-sum-to-one", "step1.softmax.ratios", "step1.softmax.agrees")
-ATTENTION_IS_RIGHT = ("step1.attention.weights-sum-to-one", "step1.attention.weighted-mean", "step1.attention.agrees")
-SELF_IS_RIGHT = ("step1.self.projects-then-attends", "step1.self.agrees")
+# What a function must at least do before it earns anything for what it leaves alone.
+SOFTMAX_ANSWERS = "step1.softmax.ratios"
+ATTENTION_ANSWERS = "step1.attention.between-the-values"
+SELF_ANSWERS = "step1.self.projects-then-attends"
 
 AXIS = ("softmax-wrong-axis", "softmax-whole-matrix", "softmax-missing-keepdims", "softmax-positional-axis")
 STABLE = ("softmax-overflow", "softmax-global-max", "softmax-max-wrong-axis", "softmax-clamped-max")
@@ -72,7 +78,7 @@ def softmax_rows_sum_to_one(subject: Subject, case: Table) -> None:
     """Every row that softmax returns sums to 1, and no weight in it is negative."""
     x = case.scores()
     asked = ask(subject, SOFTMAX, x)
-    sum_to_one(asked, asked.array(x.shape), -1, rounding(case.dtype, 4, x.shape[-1]))
+    sum_to_one(asked, asked.array(x.shape), -1, negligible(case.dtype, 4, x.shape[-1]))
 
 
 @of_softmax(
@@ -88,13 +94,16 @@ def softmax_ratios(subject: Subject, case: Table) -> None:
     weights = asked.array(x.shape).astype(np.float64)
     if weights.min() <= 0:
         raise asked.fail(f"a weight is {weights.min():.4g}", "weights above 0, for scores this close", got=weights)
-    got = np.log(weights) - np.log(weights[:, :1])
-    wrong = np.abs(got - (x - x[:, :1]).astype(np.float64))
-    if wrong.max() > rounding(case.dtype, 8, x.shape[-1]):
+    top = x.argmax(axis=-1)[:, None]
+    differences = (x - np.take_along_axis(x, top, -1)).astype(np.float64)
+    largest_weights = np.take_along_axis(weights, top, -1)
+    wrong = np.abs(weights - largest_weights * np.exp(differences))
+    if wrong.max() > negligible(case.dtype, 8, x.shape[-1]):
         row, column = (int(i) for i in np.unravel_index(wrong.argmax(), wrong.shape))
-        difference = float(x[row, column] - x[row, 0])
-        ratio, wanted = told_apart(float(np.exp(got[row, column])), float(np.exp(difference)))
-        seen = f"in row {row}, weight {column} is {ratio} times weight 0, for scores that differ by {difference:g}"
+        difference = float(differences[row, column])
+        ratio, wanted = told_apart(float(weights[row, column] / largest_weights[row, 0]), float(np.exp(difference)))
+        of = f"weight {int(top[row, 0])}"
+        seen = f"in row {row}, weight {column} is {ratio} times {of}, for scores that differ by {difference:g}"
         raise asked.fail(seen, f"{wanted}, which is e to the power of {difference:g}", got=weights)
 
 
@@ -108,7 +117,7 @@ def softmax_any_number_of_axes(subject: Subject, case: Table) -> None:
     """softmax works on arrays of one, three or four axes, along the last one."""
     x = case.scores()
     asked = ask(subject, SOFTMAX, x)
-    sum_to_one(asked, asked.array(x.shape), -1, rounding(case.dtype, 4, x.shape[-1]), "row (along the last axis)")
+    sum_to_one(asked, asked.array(x.shape), -1, negligible(case.dtype, 4, x.shape[-1]), "row (along the last axis)")
 
 
 @of_softmax(
@@ -123,7 +132,7 @@ def softmax_axis(subject: Subject, case: Table) -> None:
         answer_to_scores(moved, expected)
         asked = ask(subject, SOFTMAX, x, axis=axis)
         got = asked.array(x.shape)
-        if apart(np.moveaxis(got, axis, -1), expected) > rounding(case.dtype, 4, x.shape[axis]):
+        if apart(np.moveaxis(got, axis, -1), expected) > negligible(case.dtype, 4, x.shape[axis]):
             sums = got.sum(axis=axis)
             raise asked.fail(
                 f"along axis {axis} the sums run from {sums.min():.6g} to {sums.max():.6g}",
@@ -140,7 +149,7 @@ def _same_when_shifted(subject: Subject, x: Array, shift: Array, what: str) -> N
     asked = ask(subject, SOFTMAX, x + shift)
     got = asked.array(x.shape)
     off = apart(got, expected)
-    if off > rounding(x.dtype, float(np.abs(shift).max()) + 4, x.shape[-1]):
+    if off > negligible(x.dtype, float(np.abs(shift).max()) + 4, x.shape[-1]):
         raise asked.fail(f"{what} moves the weights by {off:.3g}", "the same weights", got=got)
 
 
@@ -198,15 +207,13 @@ def softmax_spread_within_a_row(subject: Subject, case: tuple[Table, int]) -> No
     one_hot = np.zeros_like(x)
     one_hot[:, 1] = 1
     off = apart(asked.array(x.shape), one_hot)
-    if off > rounding(case[0].dtype, size, x.shape[-1]):
+    if off > negligible(case[0].dtype, size, x.shape[-1]):
         raise asked.fail(
             f"weights are off by {off:.3g}", "weight 1 for the score far above the others, 0 for these", got=asked.value
         )
 
 
-@of_softmax(
-    "step1.softmax.any-size", cases=tables(2), examples=5, stands_on="step1.softmax.rows-sum-to-one", about=STABLE
-)
+@of_softmax("step1.softmax.any-size", cases=tables(2), examples=5, stands_on=SOFTMAX_ANSWERS, about=STABLE)
 def softmax_any_size(subject: Subject, case: Table) -> None:
     """softmax is finite for finite scores of any size."""
     x = case.scores() / 4 * case.rng().choice([1e-30, 1.0, 1e30], case.shape).astype(case.dtype)
@@ -215,10 +222,29 @@ def softmax_any_size(subject: Subject, case: Table) -> None:
 
 
 @of_softmax(
+    "step1.softmax.precision",
+    cases=tables(2, dtypes=st.just("float64")),
+    examples=4,
+    about=("softmax-epsilon", "narrow-arithmetic"),
+)
+def softmax_precision(subject: Subject, case: Table) -> None:
+    """softmax of float64 scores is right to float64's rounding: in its rows' sums, and in the ratios of its weights."""
+    x = case.scores()
+    asked = ask(subject, SOFTMAX, x)
+    weights = asked.array(x.shape, like=case.dtype)
+    answer_to_scores(asked, weights)
+    sum_to_one(asked, weights, -1, rounding(case.dtype, 4, x.shape[-1]))
+    with np.errstate(divide="ignore"):
+        off = np.abs(np.log(weights) - np.log(weights[:, :1]) - (x - x[:, :1])).max()
+    if off > rounding(case.dtype, 8, x.shape[-1]):
+        raise asked.fail(f"a weight is off by {off:.2g} of itself", "float64's precision: about 1e-15", got=weights)
+
+
+@of_softmax(
     "step1.softmax.input-unchanged",
     cases=tables(2, 3),
     examples=3,
-    stands_on=SOFTMAX_IS_RIGHT,
+    stands_on=SOFTMAX_ANSWERS,
     about=("input-mutated",),
 )
 def softmax_input_unchanged(subject: Subject, case: Table) -> None:
@@ -229,7 +255,7 @@ def softmax_input_unchanged(subject: Subject, case: Table) -> None:
 
 
 @of_softmax(
-    "step1.softmax.memory-layout", cases=tables(2, 3), examples=2, stands_on=SOFTMAX_IS_RIGHT, about=("input-mutated",)
+    "step1.softmax.memory-layout", cases=tables(2, 3), examples=2, stands_on=SOFTMAX_ANSWERS, about=("input-mutated",)
 )
 def softmax_memory_layout(subject: Subject, case: Table) -> None:
     """softmax gives the same for read-only arrays, and however its argument lies in memory."""
@@ -242,7 +268,7 @@ def softmax_memory_layout(subject: Subject, case: Table) -> None:
             asked,
             asked.array(x.shape),
             expected,
-            rounding(case.dtype, 4, x.shape[-1]),
+            negligible(case.dtype, 4, x.shape[-1]),
             _laid_in_words(order, writeable),
         )
 
@@ -265,7 +291,7 @@ def softmax_fresh_each_time(subject: Subject, rng: np.random.Generator) -> None:
     after.inputs = {"x before": x, "x": y}
     fresh = ask(subject, SOFTMAX, y).array(x.shape)
     among = ask(subject, SOFTMAX, np.concatenate([y, x, y])).array((12, 5))[:4]
-    _not_remembered(after, after.array(x.shape), before, (fresh, among), rounding(x.dtype, 8, 5))
+    _not_remembered(after, after.array(x.shape), before, (fresh, among), negligible(x.dtype, 8, 5))
 
 
 def _unmoved(subject: Subject, asked: Asked, memory: Handle, values: Array) -> None:
@@ -335,7 +361,7 @@ def project_picks_columns(subject: Subject, case: Tokens) -> None:
     asked = ask(subject, PROJECT, X, *W)
     got = asked.arrays(("Q", "K", "V"), tuple((*X.shape[:-1], len(columns)) for columns in picks))
     for name, columns, matrix in zip("QKV", picks, got, strict=True):
-        if not np.array_equal(matrix, X[..., columns]):
+        if apart(matrix, X[..., columns]) > negligible(case.dtype, 1, case.d) * largest(X):
             raise asked.fail(
                 f"{name} is not X with the columns that W_{name} picks", f"columns {columns.tolist()} of X", got=matrix
             )
@@ -354,7 +380,7 @@ def weights_sum_to_one(subject: Subject, case: Heads) -> None:
     """Each query's weights sum to 1, and none is negative."""
     Q, K, V = case.qkv()
     asked, _, weights = attend(subject, Q, K, V)
-    sum_to_one(asked, weights, -1, rounding(case.dtype, size_of(Q, K), case.m))
+    sum_to_one(asked, weights, -1, negligible(case.dtype, size_of(Q, K), case.m))
 
 
 @of_attention(
@@ -366,12 +392,15 @@ def weights_sum_to_one(subject: Subject, case: Heads) -> None:
 def output_is_the_weighted_mean(subject: Subject, case: Heads) -> None:
     """The output is the mean of the values under the returned weights; with V = identity, the weights themselves."""
     Q, K, V = case.qkv()
-    for values in (V, np.eye(case.m, dtype=case.dtype)):
-        asked, output, weights = attend(subject, Q, K, values)
+    identity = np.eye(case.m, dtype=case.dtype)
+    asked_about: tuple[tuple[Array, dict[str, Any]], ...]
+    asked_about = (V, {}), (identity, {}), (identity, {"mask": case.mask()})
+    for values, named in asked_about:
+        asked, output, weights = attend(subject, Q, K, values, **named)
         if not weights.any():
             raise asked.fail("all weights are 0", "weights that sum to 1", got=weights)
         off = apart(output, weights.astype(np.float64) @ values.astype(np.float64))
-        if off > rounding(case.dtype, 1, case.m) * largest(np.abs(weights).sum(axis=-1)) * largest(values):
+        if off > negligible(case.dtype, 1, case.m) * largest(np.abs(weights).sum(axis=-1)) * largest(values):
             raise asked.fail(f"the output is {off:.3g} away from weights @ V", "weights @ V", got=output)
 
 
@@ -386,8 +415,8 @@ def output_lies_between_the_values(subject: Subject, case: Heads) -> None:
     Q, K, V = case.qkv()
     for away in (5, -5):
         values = V + np.asarray(away, V.dtype)
-        asked, output, _ = attend(subject, Q, K, values)
-        slack = rounding(case.dtype, size_of(Q, K), case.m) * 10
+        asked, output = blend(subject, Q, K, values)
+        slack = negligible(case.dtype, size_of(Q, K), case.m) * 10
         if (output < values.min(axis=0) - slack).any() or (output > values.max(axis=0) + slack).any():
             raise asked.fail(
                 "an output lies outside the values it blends",
@@ -421,9 +450,9 @@ def the_scale_argument_replaces_the_root(subject: Subject, case: tuple[int, floa
     d_k, scale, seed = case
     _scale_is(subject, d_k, 3, seed, scale, scale=scale)
     Q, K, V = Heads((), 3, 4, d_k, 5, "float64", seed).qkv()
-    weights = attend(subject, Q, K, V, scale=0.0)[2]
-    room = rounding("float64", 1, 4)
-    if apart(weights, np.full_like(weights, 0.25)) > room >= apart(weights, attend(subject, Q, K, V)[2]):
+    weights = weigh(subject, Q, K, V, scale=0.0)[2]
+    room = negligible("float64", 1, 4)
+    if apart(weights, np.full_like(weights, 0.25)) > room >= apart(weights, weigh(subject, Q, K, V)[2]):
         note("scale-ignored", "scale=0.0 is taken for no scale at all: it should give every key the same weight.")
 
 
@@ -432,14 +461,42 @@ def _scale_is(subject: Subject, d_k: int, n: int, seed: int, expected: float, **
     rng = np.random.default_rng(seed)
     Q, K, V = rng.standard_normal((n, d_k)), rng.standard_normal((2, d_k)), rng.standard_normal((2, 7))
     K[1] = K[0] + 2 * Q[0] / (Q[0] @ Q[0] * expected)  # for query 0 the scaled scores are 2 apart
-    asked, _, weights = attend(subject, Q, K, V, **named)
+    asked, _, weights = weigh(subject, Q, K, V, **named)
     if weights[0].min() <= 0:
         raise asked.fail(f"one of two weights is {weights[0].min():.4g}", "two weights above 0", got=weights)
     factor = float(np.log(float(weights[0, 1]) / float(weights[0, 0])) / (Q[0] @ (K[1] - K[0])))
-    if abs(factor / expected - 1) > rounding("float64", size_of(Q, K, expected) + 8, d_k):
+    # one of the weights is 0.12, and the scores are 2 apart: the factor is known to about five times what a weight is
+    if abs(factor / expected - 1) > 5 * negligible("float64", size_of(Q, K, expected) + 8, d_k):
         found, wanted = told_apart(factor, expected)
         seen = f"the scores are multiplied by {found}, as the ratio of two weights shows"
         raise asked.fail(seen, wanted if named else f"{wanted}, which is 1/sqrt({d_k})", got=weights)
+
+
+@of_attention(
+    "step1.attention.precision",
+    cases=unequal_heads().map(lambda case: replace(case, dtype="float64")),
+    examples=4,
+    about=("softmax-epsilon", "narrow-arithmetic"),
+)
+def attention_precision(subject: Subject, case: Heads) -> None:
+    """Attention of float64 arrays is right to float64's rounding: rows sum to 1, weights follow scores, outputs weights."""
+    Q, K, V = case.qkv()
+    room = rounding(case.dtype, size_of(Q, K) + 8, case.m)
+    for named in ({}, {"mask": case.mask()}):
+        asked, output, weights = weigh(subject, Q, K, V, like=case.dtype, **named)
+        answer_to_scores(asked, weights)
+        sum_to_one(asked, weights, -1, room)
+        scores = Q @ K.T * case.d_k**-0.5
+        shown: Array = named.get("mask", np.ones(weights.shape, bool))
+        top = np.where(shown, weights, 0).argmax(axis=-1)[:, None]
+        differences = scores - np.take_along_axis(scores, top, -1)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            logs = np.log(weights) - np.log(np.take_along_axis(weights, top, -1))
+        off = max(np.abs(logs - differences)[shown].max(), apart(output, weights @ V) / largest(V))
+        if not off <= room:
+            raise asked.fail(
+                f"a result is off by {off:.2g} of its size", "float64's precision: about 1e-15", got=weights
+            )
 
 
 @of_attention(
@@ -451,7 +508,7 @@ def _scale_is(subject: Subject, d_k: int, n: int, seed: int, expected: float, **
 def a_batch_is_its_items(subject: Subject, case: Heads) -> None:
     """With a leading batch axis, every item comes out as it does alone."""
     Q, K, V = case.qkv()
-    asked, output, weights = attend(subject, Q, K, V)
+    asked, output, weights = weigh(subject, Q, K, V)
     answer_to_scores(asked, weights)
     _items_alone(subject, asked, (Q, K, V), output, weights)
 
@@ -465,8 +522,8 @@ def _items_alone(
     mask: Array | None = None,
 ) -> None:
     for i, (q, k, v) in enumerate(zip(*qkv, strict=True)):
-        _, o, w = attend(subject, q, k, v, **({} if mask is None else {"mask": mask[i]}))
-        tolerance = rounding(q.dtype, size_of(q, k), k.shape[-2])
+        _, o, w = weigh(subject, q, k, v, **({} if mask is None else {"mask": mask[i]}))
+        tolerance = negligible(q.dtype, size_of(q, k), k.shape[-2])
         off = max(apart(weights[i], w), apart(output[i], o) / largest(v))
         if off > tolerance:
             raise asked.fail(
@@ -483,11 +540,11 @@ def _items_alone(
 def two_batch_axes(subject: Subject, case: Heads) -> None:
     """Two batch axes, such as batch and head, come out as the same items along one."""
     Q, K, V = case.qkv()
-    asked, output, weights = attend(subject, Q, K, V)
+    asked, output, weights = weigh(subject, Q, K, V)
     answer_to_scores(asked, weights)
     flat = [a.reshape(-1, *a.shape[2:]) for a in (Q, K, V)]
-    _, o, w = attend(subject, *flat)
-    tolerance = rounding(case.dtype, size_of(Q, K), case.m) * largest(V)
+    _, o, w = weigh(subject, *flat)
+    tolerance = negligible(case.dtype, size_of(Q, K), case.m) * largest(V)
     if max(apart(weights, w.reshape(weights.shape)), apart(output, o.reshape(output.shape))) > tolerance:
         raise asked.fail("other numbers than for the same items along one batch axis", "the same numbers", got=weights)
 
@@ -502,12 +559,12 @@ def attention_with_large_scores(subject: Subject, case: tuple[int, int, str, int
     """Attention stays finite, and right, when scores are large, far below zero, or far apart between queries."""
     m, size, dtype, seed = case
     table = Table((4, m), dtype, seed).scores()
-    plain, _, expected = attend(subject, *with_scores(table))
+    plain, _, expected = weigh(subject, *with_scores(table))
     answer_to_scores(plain, expected)
     for by in ((size,) * 4, (-size,) * 4, (-size, 0, 0, size)):
-        asked, _, weights = attend(subject, *with_scores(table + np.array(by, dtype)[:, None]))
+        asked, _, weights = weigh(subject, *with_scores(table + np.array(by, dtype)[:, None]))
         off = apart(weights, expected)
-        if off > rounding(dtype, size + 4, m):
+        if off > negligible(dtype, size + 4, m):
             raise asked.fail(
                 f"adding {by} to the four rows of scores moves the weights by {off:.3g}",
                 "the same weights",
@@ -525,14 +582,14 @@ def with_scores(table: Array) -> tuple[Array, Array, Array]:
     "step1.attention.inputs-unchanged",
     cases=heads(),
     examples=3,
-    stands_on=ATTENTION_IS_RIGHT,
+    stands_on=ATTENTION_ANSWERS,
     about=("input-mutated",),
 )
 def attention_leaves_its_inputs(subject: Subject, case: Heads) -> None:
     """Attention leaves Q, K, V and the mask as they were."""
     mask = case.mask(*case.batch)
     kept = subject.call("@array", mask).value
-    asked, _, _ = attend(subject, *case.qkv(), echo=True, mask=kept)
+    asked, _ = blend(subject, *case.qkv(), echo=True, mask=kept)
     asked.unchanged()
     after = subject.call("@fetch", kept).value
     if not np.array_equal(after, mask):
@@ -543,20 +600,19 @@ def attention_leaves_its_inputs(subject: Subject, case: Heads) -> None:
     "step1.attention.memory-layout",
     cases=unequal_heads(),
     examples=2,
-    stands_on=ATTENTION_IS_RIGHT,
+    stands_on=ATTENTION_ANSWERS,
     about=("input-mutated",),
 )
 def attention_memory_layout(subject: Subject, case: Heads) -> None:
     """Attention gives the same for read-only arrays, and however its arguments lie in memory."""
     arrays, mask = case.qkv(), case.mask()
     shapes = (*case.batch, case.n, case.d_v), (*case.batch, case.n, case.m)
-    _, output, weights = attend(subject, *arrays, mask=mask)
-    tolerance = rounding(case.dtype, size_of(*arrays[:2]), case.m) * largest(arrays[2])
+    _, output = blend(subject, *arrays, mask=mask)
+    tolerance = negligible(case.dtype, size_of(*arrays[:2]), case.m) * largest(arrays[2])
     for order, writeable in LAYOUTS:
         asked = ask(subject, SDPA, *(Laid(a, order, writeable) for a in arrays), mask=Laid(mask, order, writeable))
         _as_laid(asked, not writeable)
-        for got, expected in zip(asked.arrays(("output", "weights"), shapes), (output, weights), strict=True):
-            _same_again(asked, got, expected, tolerance, _laid_in_words(order, writeable))
+        _same_again(asked, output_of(asked, *shapes), output, tolerance, _laid_in_words(order, writeable))
 
 
 @of_attention("step1.attention.fresh-each-time", about=("stale-result", "not-deterministic"))
@@ -568,17 +624,17 @@ def attention_fresh_each_time(subject: Subject, rng: np.random.Generator) -> Non
     first, before = _attend_in_place(subject, memory, arrays, "")
     for name, array in arrays.items():
         _unmoved(subject, first, memory[name], array)
-    again, output = _attend_in_place(subject, memory, arrays, ", once more")
-    tolerance = rounding("float64", 8, 5)
-    if apart(output, before) > tolerance:
-        raise again.fail("two calls with the same arrays differ", "the same output", "not-deterministic", output)
+    for _ in range(3):  # dropout that leaves few weights out may leave the same ones out twice
+        again, output = _attend_in_place(subject, memory, arrays, ", once more")
+        if apart(output, before) > rounding("float64", 8, 5):
+            raise again.fail("two calls with the same arrays differ", "the same output", "not-deterministic", output)
     for name in arrays:
         arrays[name] = _rearranged(arrays[name])
         subject.call("@set", memory[name], arrays[name])
         asked, output = _attend_in_place(subject, memory, arrays, f", with new values in {name}")
-        fresh = attend(subject, *arrays.values())[1]
-        among = attend(subject, np.tile(arrays["Q"], (3, 1)), arrays["K"], arrays["V"])[1][:3]
-        _not_remembered(asked, output, before, (fresh, among), tolerance)
+        fresh = blend(subject, *arrays.values())[1]
+        among = blend(subject, np.tile(arrays["Q"], (3, 1)), arrays["K"], arrays["V"])[1][:3]
+        _not_remembered(asked, output, before, (fresh, among), negligible("float64", 8, 5))
         before = output
 
 
@@ -587,8 +643,8 @@ def _attend_in_place(
 ) -> tuple[Asked, Array]:
     asked = ask(subject, SDPA, *memory.values(), shown=f"scaled_dot_product_attention(Q, K, V){how}")
     asked.inputs = dict(arrays)
-    output, weights = asked.arrays(("output", "weights"), ((3, 2), (3, 5)))
-    answer_to_scores(asked, weights)
+    output = output_of(asked, (3, 2), (3, 5))
+    follows(asked, output)
     return asked, output
 
 
@@ -605,7 +661,7 @@ def true_shows_false_hides(subject: Subject, case: Heads) -> None:
     """A key gets weight exactly 0 where the mask is False, and some weight where it is True."""
     Q, K, V = case.qkv()
     mask = case.mask()
-    asked, _, weights = attend(subject, Q / 2, K, V, mask=mask)
+    asked, _, weights = weigh(subject, Q / 2, K, V, mask=mask)
     if (weights[~mask] != 0).any():
         raise asked.fail(f"a key that the mask hides gets weight {weights[~mask].max():.4g}", "exactly 0", got=weights)
     if (weights[mask] <= 0).any():
@@ -619,14 +675,14 @@ def the_rest_shares_the_weight(subject: Subject, case: Heads) -> None:
     """Under a mask, the keys that are shown share all the weight, in the proportions they have without it."""
     Q, K, V = case.qkv()
     mask = case.mask(*case.batch)
-    plain, _, unmasked = attend(subject, Q, K, V)
+    plain, _, unmasked = weigh(subject, Q, K, V)
     answer_to_scores(plain, unmasked)
     shown = np.where(mask, unmasked.astype(np.float64), 0)
     if (shown.sum(axis=-1) <= 0).any():
         raise plain.fail("keys get no weight at all, without a mask", "some weight", got=unmasked)
-    asked, output, weights = attend(subject, Q, K, V, mask=mask)
+    asked, _, weights = weigh(subject, Q, K, V, mask=mask)
     small = float(shown.sum(axis=-1).min())
-    tolerance = rounding(case.dtype, size_of(Q, K), case.m)
+    tolerance = negligible(case.dtype, size_of(Q, K), case.m)
     sums, before = weights.sum(axis=-1, dtype=np.float64), unmasked.sum(axis=-1, dtype=np.float64)
     if apart(sums, before) > tolerance:
         worst = np.unravel_index(np.abs(sums - before).argmax(), sums.shape)
@@ -637,10 +693,6 @@ def the_rest_shares_the_weight(subject: Subject, case: Heads) -> None:
         raise asked.fail(
             "the keys that are shown have other proportions than without the mask", "the same proportions", got=weights
         )
-    if apart(output, weights.astype(np.float64) @ V.astype(np.float64)) > tolerance * case.m * max(
-        1.0, float(np.abs(V).max())
-    ):
-        raise asked.fail("the output is not the mean under the masked weights", "weights @ V", got=output)
 
 
 @of_attention("step1.mask.broadcasts", cases=unequal_heads(), examples=4, about=("mask-not-broadcast",))
@@ -662,11 +714,11 @@ def the_mask_broadcasts_over_a_batch(subject: Subject, case: Heads) -> None:
 def _broadcasts(subject: Subject, case: Heads, shapes: Iterable[tuple[int, ...]]) -> None:
     Q, K, V = case.qkv()
     full = (*case.batch, case.n, case.m)
-    tolerance = rounding(case.dtype, size_of(Q, K), case.m) * largest(V)
+    tolerance = negligible(case.dtype, size_of(Q, K), case.m) * largest(V)
     for shape in shapes:
         mask = visible(case.rng(), shape)
-        _, expected_output, expected = attend(subject, Q, K, V, mask=np.broadcast_to(mask, full).copy())
-        asked, output, weights = attend(subject, Q, K, V, mask=mask)
+        _, expected_output, expected = weigh(subject, Q, K, V, mask=np.broadcast_to(mask, full).copy())
+        asked, output, weights = weigh(subject, Q, K, V, mask=mask)
         hidden = ~np.broadcast_to(mask, full)
         if (weights[hidden] != 0).any():
             most = float(np.abs(weights[hidden]).max())
@@ -687,7 +739,7 @@ def each_item_has_its_mask(subject: Subject, case: Heads) -> None:
     """Each item of a batch may have a mask of its own."""
     qkv = case.qkv()
     mask = case.mask(*case.batch)
-    asked, output, weights = attend(subject, *qkv, mask=mask)
+    asked, output, weights = weigh(subject, *qkv, mask=mask)
     answer_to_scores(asked, weights)
     _items_alone(subject, asked, qkv, output, weights, mask)
 
@@ -709,11 +761,11 @@ def the_mask_hides_whatever_the_scores(subject: Subject, case: tuple[int, str, i
     scores = np.where(mask, table.scores(), table.scores() + np.asarray(42, dtype))
     for level in LEVELS:
         Q, K, V = with_scores(scores + np.asarray(level, dtype))
-        asked, _, weights = attend(subject, Q, K, V, mask=mask)
+        asked, _, weights = weigh(subject, Q, K, V, mask=mask)
         if (weights[~mask] != 0).any():
             seen = f"with scores of about {level:,}, a hidden key gets weight {weights[~mask].max():.4g}"
             raise asked.fail(seen, "exactly 0", got=weights)
-        sum_to_one(asked, weights, -1, rounding(dtype, abs(level) + 50, m))
+        sum_to_one(asked, weights, -1, negligible(dtype, abs(level) + 50, m))
 
 
 # -- self_attention -------------------------------------------------------------------------------------------------
@@ -743,17 +795,18 @@ def self_attention_projects_then_attends(subject: Subject, case: Tokens) -> None
     for mask in (None, case.mask()):
         named: dict[str, Any] = {} if mask is None else {"mask": mask}
         plain, expected_output, expected = attend(subject, Q, K, V, **named)
-        answer_to_scores(plain, expected)
+        follows(plain, expected_output)
         again, output, weights = self_attend(subject, *given, **named)
         size = size_of(np.abs(given[0]) @ np.abs(given[1]), np.abs(given[0]) @ np.abs(given[2]))
-        tolerance = rounding(case.dtype, size, case.n + case.d) * max(
+        tolerance = negligible(case.dtype, size, case.n + case.d) * max(
             1.0, float((np.abs(given[0]) @ np.abs(given[3])).max())
         )
-        if max(apart(weights, expected), apart(output, expected_output)) > tolerance:
-            under = "under a mask, " if named else ""
-            raise again.fail(
-                f"{under}other numbers than attention of project(X, W_Q, W_K, W_V)", "the same numbers", got=weights
-            )
+        for what, got, wanted in (("outputs", output, expected_output), ("weights", weights, expected)):
+            if apart(got, wanted) > tolerance:
+                under = "under a mask, " if named else ""
+                raise again.fail(
+                    f"{under}other {what} than attention of project(X, W_Q, W_K, W_V)", f"the same {what}", got=got
+                )
 
 
 @check(
@@ -763,7 +816,7 @@ def self_attention_projects_then_attends(subject: Subject, case: Tokens) -> None
     functions=(SELF, PROJECT),
     families="self_attention",
     public=True,
-    stands_on=SELF_IS_RIGHT,
+    stands_on=SELF_ANSWERS,
     about=("input-mutated",),
 )
 def self_attention_leaves_its_inputs(subject: Subject, case: Tokens) -> None:

@@ -7,11 +7,11 @@ from functools import partial
 import numpy as np
 from hypothesis import strategies as st
 
-from harness.attend import POSITIONS, SELF, apart, largest, self_attend, size_of
+from harness.attend import POSITIONS, SELF, apart, largest, self_output, size_of
 from harness.check import check
 from harness.checks.step2_chapter import W_K, W_Q, W_V, E
 from harness.expect import Asked, ask, told_apart
-from harness.rounding import rounding
+from harness.rounding import negligible
 from harness.strategies import Tokens, tokens
 from harness.subject import Subject
 from harness.values import Array
@@ -34,8 +34,8 @@ def _shuffle_gap(
     X, *W = given
     named = {} if mask is None else {"mask": mask}
     positions = 0 if added is None else added
-    _, plain, _ = self_attend(subject, (X + positions).astype(X.dtype), *W, **named)
-    asked, shuffled, _ = self_attend(subject, (X[order] + positions).astype(X.dtype), *W, **named)
+    _, plain = self_output(subject, (X + positions).astype(X.dtype), *W, **named)
+    asked, shuffled = self_output(subject, (X[order] + positions).astype(X.dtype), *W, **named)
     if np.ptp(plain, axis=0).max() == 0:
         raise asked.fail("every token gets the same output", "outputs that depend on the tokens", got=plain)
     return asked, apart(shuffled[np.argsort(order)], plain)
@@ -61,7 +61,7 @@ def shuffled_tokens_give_shuffled_outputs(subject: Subject, case: Tokens) -> Non
     asked, gap = _shuffle_gap(subject, given, order)
     wide = [np.abs(a.astype(np.float64)) for a in given]
     size = size_of(wide[0] @ wide[1], wide[0] @ wide[2])
-    if gap > rounding(case.dtype, size, case.n + case.d) * largest(wide[0] @ wide[3]):
+    if gap > negligible(case.dtype, size, case.n + case.d) * largest(wide[0] @ wide[3]):
         raise asked.fail(f"the un-shuffled outputs differ by {gap:.3g}", "the outputs of the tokens as they were")
 
 
@@ -114,7 +114,7 @@ def the_chapters_shuffle_test(subject: Subject) -> None:
     """The chapter's shuffle içti kedi sütü: the gap is rounding, and 0.3289 with 0.3 times the positions added."""
     order = np.array([2, 0, 1])
     asked, gap = _shuffle_gap(subject, (E, W_Q, W_K, W_V), order)
-    if gap > rounding("float64", 10, 7):
+    if gap > negligible("float64", 10, 7):
         raise asked.fail(f"the gap is {gap:.3g}", "about 1e-16")
     table = ask(subject, POSITIONS, 3, 4)
     positions = table.array((3, 4)).astype(np.float64)
@@ -128,7 +128,7 @@ def the_first_position_is_zero(subject: Subject, case: int) -> None:
     """Position 0 is sin 0 = 0 in the even columns and cos 0 = 1 in the odd ones."""
     asked = ask(subject, POSITIONS, 3, case)
     first = asked.array((3, case))[0]
-    if np.abs(first - np.tile([0.0, 1.0], case // 2)).max() > rounding("float32", 1, 1):
+    if np.abs(first - np.tile([0.0, 1.0], case // 2)).max() > negligible("float32", 1, 1):
         raise asked.fail(
             f"the first row begins {np.round(first[:4].astype(float), 4).tolist()}", "0, 1, 0, 1, …", got=first
         )
@@ -146,7 +146,7 @@ def sine_and_cosine_of_one_angle(subject: Subject, case: tuple[int, int]) -> Non
     asked = ask(subject, POSITIONS, n, d)
     table = asked.array((n, d)).astype(np.float64)
     squares = (table**2).reshape(n, d // 2, 2).sum(axis=-1)
-    if np.abs(squares - 1).max() > rounding(_dtype(asked), 1, 1):
+    if np.abs(squares - 1).max() > negligible(_dtype(asked), 1, 1):
         row, pair = (int(i) for i in np.unravel_index(np.abs(squares - 1).argmax(), squares.shape))
         total = told_apart(float(squares[row, pair]), 1.0)[0]
         seen = f"at position {row} the squares of columns {2 * pair} and {2 * pair + 1} sum to {total}"
@@ -168,7 +168,7 @@ def products_depend_on_the_offset_alone(subject: Subject, case: tuple[int, int])
     products = table @ table.T
     for k in range(n):
         along = np.diagonal(products, k)
-        if np.ptp(along) > rounding(_dtype(asked), n, 1) * d:
+        if np.ptp(along) > negligible(_dtype(asked), n, 1) * d:
             raise asked.fail(f"at offset {k} the products differ by {np.ptp(along):.3g}", "one number", got=table)
     if abs(products[0, 0] - products[0, 1]) < 1e-3:
         raise asked.fail("neighbours have the product of equal positions", "another number for offset 1", got=table)
@@ -182,7 +182,7 @@ def the_chapters_table_of_sinusoids(subject: Subject) -> None:
     asked = ask(subject, POSITIONS, 3, 4)
     table = asked.array((3, 4)).astype(np.float64)
     printed = np.array([[0, 1, 0, 1], [0.8415, 0.5403, 0.0100, 1.0], [0.9093, -0.4161, 0.0200, 0.9998]])
-    if np.abs(table - printed).max() > 0.5e-4 + rounding(_dtype(asked), 3, 1):
+    if np.abs(table - printed).max() > 0.5e-4 + negligible(_dtype(asked), 3, 1):
         row = int(np.abs(table - printed).max(axis=1).argmax())
         seen = f"position {row} is {np.round(table[row], 4).tolist()}"
         raise asked.fail(seen, f"{printed[row].tolist()}, as in the chapter", got=table)

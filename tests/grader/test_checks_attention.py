@@ -2,6 +2,7 @@
 
 import importlib
 import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ pytestmark = [
 ]  # what NumPy prints for faulty code
 
 SUBMISSIONS = Path(__file__).parents[1] / "submissions" / "attention"
+EDITS = Path(__file__).parents[1] / "labs" / "attention" / "faults"
 RIGHT = Path(__file__).parents[2] / "examples" / "base" / "attention.py"
 FILES = ("step1_attention", "step2_chapter", "step4_equivariance", "step7_causal")
 MODULES = {f"{package}.checks.{name}" for package in ("harness", "grader") for name in FILES}
@@ -41,8 +43,8 @@ FAILS = {
     "softmax-clamped-max": "step1.softmax.far-below-zero",
     "softmax-missing-keepdims": "step1.softmax.shift-invariant",
     "softmax-argmax": "step1.softmax.ratios",
-    "softmax-epsilon": "step1.softmax.rows-sum-to-one",
-    "softmax-epsilon--tiny": "step1.softmax.agrees",
+    "softmax-epsilon": "step1.softmax.precision step1.attention.precision step1.self.precision step2.full-precision",
+    "softmax-epsilon--tiny": "step1.softmax.precision",
     "softmax-unnormalised": "step1.softmax.rows-sum-to-one",
     "softmax-wrong-base": "step1.softmax.ratios",
     "softmax-wrong-base--ten": "step1.softmax.ratios",
@@ -134,7 +136,7 @@ OVERRIDES = {
         "_b = scaled_dot_product_attention\n\n\ndef scaled_dot_product_attention(Q, K, V, mask=None, scale=None):\n"
         "    Q32, K32, V32 = (a.astype(np.float32) for a in (Q, K, V))\n"
         "    return tuple(p.astype(Q.dtype) for p in _b(Q32, K32, V32, mask=mask, scale=scale))\n",
-        "step1.attention.agrees",
+        "step1.attention.precision",
     ),
     "single precision for double": (
         "_c = softmax\n\n\ndef softmax(x, axis=-1):\n    return _c(x, axis=axis).astype(np.float32)\n",
@@ -257,6 +259,8 @@ def test_a_fault_without_a_code_fails_the_checks_that_are_there_for_it(name, tmp
 
 def test_every_check_has_a_fault_that_fails_it():
     failing = {id for ids in (*FAILS.values(), *(ids for _, ids in OVERRIDES.values())) for id in ids.split()}
+    for page in EDITS.glob("*.toml"):
+        failing |= {id for fault in tomllib.loads(page.read_text())["fault"] for id in fault["checks"]}
     assert {check.id for check in NUMPY} - failing == set()
 
 
@@ -339,7 +343,7 @@ def test_weights_that_are_wrong_at_every_scale_are_not_said_to_ignore_zero(name)
 
 
 def test_a_failing_case_is_shrunk_to_a_small_one():
-    failure = judge(LocalSubject(SUBMISSIONS / "softmax-epsilon"), "step1.softmax.rows-sum-to-one").failure
+    failure = judge(LocalSubject(SUBMISSIONS / "softmax-unnormalised"), "step1.softmax.rows-sum-to-one").failure
     assert failure is not None
     assert [array.shape for array in failure.inputs.values()] == [(2, 2)]
 

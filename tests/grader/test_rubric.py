@@ -8,6 +8,7 @@ import pytest
 
 from grader.rubric import RubricError, load_rubric, schema
 from grader.sandbox import Limits
+from harness import check
 from harness.messages import MESSAGES
 from tests.grader.lab_of_two import CHECKS, RUBRIC, SHIFT, rubric
 
@@ -41,6 +42,13 @@ def test_labs_own_rubric_gives_the_contracts_points():
     own = load_rubric()
     assert own.points == {1: 18, 2: 10, 3: 8, 4: 10, 5: 10, 6: 8, 7: 10, 8: 20, 9: 6}
     assert own.limits == Limits()
+
+
+def test_precision_is_worth_a_tenth_of_a_step_at_most():
+    rubric = load_rubric()
+    for step in rubric.points:
+        weight = {c.id: rubric.weight_of(c) for c in check.CHECKS.values() if c.step == step}
+        assert sum(weight[id] for id in weight if id.endswith("precision")) <= sum(weight.values()) / 10
 
 
 def test_every_limit_can_be_set():

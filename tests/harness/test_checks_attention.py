@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from harness import attend
 from harness.check import CHECKS, Fail
-from harness.rounding import loosened, looseness, rounding
+from harness.rounding import loosened, looseness, negligible, rounding
 from harness.strategies import SEEDS, cubes, heads, tables, tokens, unequal_heads, visible
 from harness.subject import Call, Outcome
 
@@ -80,6 +80,11 @@ def test_rounding_is_that_of_the_dtype_and_grows_with_the_size():
     assert rounding("float64", 10, 0) == 10 * rounding("float64", 1, 0)
 
 
+def test_a_millionth_is_negligible_in_float64_and_nothing_more_in_float32():
+    assert negligible("float64", 4, 6) == 2e-6
+    assert negligible("float32", 4, 6) == rounding("float32", 4, 6)
+
+
 def test_tolerances_are_loosened_inside_the_block_alone():
     plain = rounding("float64", 1, 1)
     with loosened(4):
@@ -98,6 +103,27 @@ def test_weights_in_front_of_the_output_are_seen():
     with pytest.raises(Fail) as seen:
         attend.pair(asked((np.ones((2, 5)), np.ones((2, 3)))), (2, 3), (2, 5))
     assert seen.value.code == "output-order"
+
+
+class Answers:
+    """A subject that answers every question with one value."""
+
+    def __init__(self, value):
+        self.value = value
+
+    def ask(self, *calls):
+        return [Outcome("value", value=self.value) for _ in calls]
+
+
+def test_weights_are_read_off_the_output_whatever_comes_back_beside_it():
+    Q, K, V = np.ones((2, 4)), np.ones((3, 4)), np.array([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+    made_with = np.array([[0.5, 0.25, 0.25], [0.0, 0.0, 1.0]])
+    output = made_with @ np.hstack([V, np.eye(3)])
+    nonsense = np.full((2, 3), -np.inf)
+    for value in (output, (output, nonsense), (nonsense, output)):
+        _, got, weights = attend.weigh(Answers(value), Q, K, V)
+        assert np.array_equal(got, made_with @ V)
+        assert np.array_equal(weights, made_with)
 
 
 def test_an_output_alone_is_seen():
