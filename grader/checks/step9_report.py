@@ -50,13 +50,9 @@ def _text(folder: Path, name: str) -> str:
 
 
 def read_results(folder: Path) -> dict[str, Any]:
-    """results.json as a dict. Raises Fail for what is not one, and for NaN and infinity."""
-
-    def refuse(word: str) -> Any:
-        raise Fail(f"results.json holds {word}", "finite numbers", code="not-finite")
-
+    """results.json as a dict. Raises Fail for what is not one."""
     try:
-        found = json.loads(_text(folder, "results.json"), parse_constant=refuse)
+        found = json.loads(_text(folder, "results.json"))
     except (ValueError, RecursionError) as error:
         raise Fail(f"results.json does not read as JSON: {error}"[:300], "a JSON object") from None
     if type(found) is not dict:
@@ -88,8 +84,10 @@ class Results:
         return [self._number(item, f"{name}[{i}]", above, whole) for i, item in enumerate(value)]
 
     def _number(self, value: Any, name: str, above: float, whole: bool) -> float:
-        if type(value) not in (int, float) or not _finite(value):
+        if type(value) not in (int, float):
             raise self.fail(f"{name} is {_shown(value)}", "a number")
+        if not _finite(value):
+            raise Fail(f"results.json: {name} is {_shown(value)}", "a finite number", code="not-finite")
         if not value > above:
             raise self.fail(f"{name} is {_shown(value)}", f"a number above {above:g}")
         if whole and value != int(value):

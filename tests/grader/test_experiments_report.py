@@ -47,6 +47,16 @@ def test_an_absent_report_fails_every_check(submission: Callable[..., Path]) -> 
     assert {failure.code for failure in failures if failure is not None} == {"file-missing"}
 
 
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400])
+def test_an_entry_that_is_not_finite_is_named_and_costs_its_own_check_alone(submission, value) -> None:
+    """The other checks read past it."""
+    folder = edited(submission(), lambda r: r.update(speedup_at_last_token=value))
+    assert failed(folder) == ["step9.results.latencies"]
+    failure = run(CHECKS["step9.results.latencies"], folder, 0).failure  # type: ignore[arg-type]
+    assert failure is not None
+    assert (failure.code, "speedup_at_last_token" in failure.seen) == ("not-finite", True)
+
+
 def test_a_flattened_report_is_found(submission: Callable[..., Path]) -> None:
     """Report files beside the modules are read all the same."""
     folder = submission()
