@@ -147,7 +147,7 @@ def answer_to_scores(asked: Asked, weights: Array) -> None:
 def follows(asked: Asked, output: Array) -> None:
     """Raises Fail where every query gets the same output, which no check that compares a submission with itself would see."""
     if output.shape[-2] > 1 and np.ptp(output, axis=-2).max() == 0:
-        raise asked.fail("every query gets the same output", "outputs that follow the queries", got=output)
+        raise asked.fail("every query gets the same output", "outputs that depend on the queries", got=output)
 
 
 def sum_to_one(asked: Asked, weights: Array, axis: int, tolerance: float, what: str = "row") -> None:

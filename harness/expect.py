@@ -76,7 +76,7 @@ class Asked:
     def one(
         self, value: Any, name: str, shape: tuple[int, ...], like: npt.DTypeLike | None = None, finite: bool = True
     ) -> Array:
-        """A part of the value as an array of this shape; truth values are refused where nothing asks for them: they cannot be subtracted."""
+        """A part of the value as an array of this shape; truth values, which cannot be subtracted, are refused where not asked for."""
         found = self._array(value, name, shape, like, finite)
         if found.dtype.kind == "b" and like is None:
             raise self.fail(f"{name} has dtype bool", "floating-point numbers", "wrong-dtype", found)
