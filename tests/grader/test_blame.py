@@ -97,3 +97,4 @@ def test_a_sign_is_held_against_the_failing_case_too():
     case, seed = failing(check, {"sdpa": Variant({"default scale": SCALE})})
     assert blame.breaks(check, case, seed, "scale-missing", ("sdpa",))
     assert not blame.breaks(check, case, seed, "mask-inverted", ("sdpa",))
+    assert blame.breaks(check, case, seed, "not-deterministic", ("sdpa",))  # no option computes that: the sign stands
