@@ -2,15 +2,18 @@
 
 A family (a module of `reference.variants`) says which decisions a function takes and what each option answers to its
 probes. The search decides only what a prediction asks about: a choice that contradicts the first probe is never tried on
-the second.
+the second. So the effort grows with the faults that show first in one probe, and many faults can be named together where
+each probe brings few of them.
 """
 
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 from importlib import import_module
+from itertools import count
 from math import isfinite
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 
 import reference.variants
 from reference.variants.space import (
+    NARROW,
     RIGHT,
     Answer,
     Decision,
@@ -32,15 +36,27 @@ from reference.variants.space import (
 )
 
 UNRECOGNISED = "unrecognised"
-MOST_WRONG = 3  # options in one explanation: beyond it, explanations are more likely to be chance than truth
+MOST_TOGETHER = 6  # options in one explanation
+MOST_WRONG = 3  # of them that show in the first probe: beyond it, explanations are more likely to be chance than truth
+MOST_LATER = 2  # of them that show first in any later one
+FEW = 40  # options of a family where all combinations can be looked at
+EFFORT = 16_000  # predictions that are compared in one search
 ROUNDING = 1000  # in units of the dtype's eps: legal ways of writing one formula differ by some tens
+
+SINGLE = 1e10  # the same where something was rounded to float32 on the way: some 2e-6
 
 _EPS = float(np.finfo(np.float64).eps)
 _NUMBERS = (np.ndarray, np.generic, float, int)
 
 
 class Family(Protocol):
-    """What a module of `reference.variants` gives; `read(variant, decision, observations)` too where options carry numbers."""
+    """What a module of `reference.variants` gives.
+
+    `read(variant, decision, observations)` too where options carry numbers; and, where probes fall into groups that can be
+    explained one after the other, `group(probe)`, the name of its group, with `GIVEN_UP`: what can be said of a group that
+    nothing explains though those before it are explained, as a decision's name and an option of it. `seen(observations)`
+    gives what shows in the answers without a search: by decision, the names of the options that are left.
+    """
 
     SPACE: Space
     PROBES: tuple[Probe, ...]
@@ -98,7 +114,7 @@ class _Partial(Variant):
             self._reads.setdefault(decision, option)
         return option.name
 
-    def value(self, decision: str) -> float:
+    def value(self, decision: str) -> Any:
         option = self._chosen[decision]
         if self._reads is not None:
             return option.examples[0]  # any will do: what is noted are the questions, not the answer
@@ -114,6 +130,9 @@ class _Partial(Variant):
         """The same variant with all else right, which notes in `reads` what it is asked about, in that order."""
         return _Partial(self._chosen, self._family, self._observations, reads)
 
+    def faults(self) -> int:
+        return sum(option.code is not None for option in self._chosen.values())
+
     def wrong(self) -> Variant:
         """The variant as it is finally recorded."""
         return Variant({decision: option for decision, option in self._chosen.items() if option.name != "right"})
@@ -123,30 +142,55 @@ def explain(
     family: Any,
     observations: Mapping[str, Answer],
     probes: tuple[Probe, ...] | None = None,
-    most: int = MOST_WRONG,
+    most: int = MOST_TOGETHER,
 ) -> Explanation:
-    """Explain the answers to a family's probes (by their names; probes without an answer are passed over)."""
+    """Explain the answers to a family's probes (by their names; probes without an answer are passed over).
+
+    Where no variant gives all of the answers: one that gives them but for the rounding of a narrower dtype; or else one that
+    answers some of the family's groups of probes as observed.
+    """
     asked = tuple(p for p in (family.PROBES if probes is None else probes) if p.name in observations)
     if all(isinstance(observations[probe.name], Failed) for probe in asked):
         return Explanation((UNRECOGNISED,), (), (), matched=False)  # failing everywhere tells no fault from another
-    for n_wrong in range(most + 1):
-        matches = list(
-            _search(
-                family,
-                asked,
-                observations,
-                _Partial({}, family, observations),
-                n_wrong,
-                n_wrong < MOST_WRONG,
-            )
-        )
+    matches = _Search(family, observations, most).least(asked)
+    if not matches and NARROW in family.SPACE:
+        rounded = _Search(family, observations, min(most, 2), SINGLE).least(asked)
+        matches = [match.but(NARROW.name, NARROW.options[1]) for match in rounded]
+    if matches:
+        return _explanation(family, asked, observations, [match.wrong() for match in matches], matched=True)
+    return _in_part(family, asked, observations, most)
+
+
+def _in_part(family: Any, asked: tuple[Probe, ...], observations: Mapping[str, Answer], most: int) -> Explanation:
+    """Explain one group of probes after the other, and say what is known of those that nothing explains."""
+    groups: dict[str, list[Probe]] = {}
+    for probe in asked:
+        groups.setdefault(family.group(probe) if hasattr(family, "group") else "", []).append(probe)
+    search = _Search(family, observations, most)
+    variants: list[_Partial] = []
+    explained: list[Probe] = []
+    given_up: list[str] = []
+    for name, probes in groups.items():
+        matches = search.least(probes, variants)
         if matches:
-            shared = frozenset.intersection(*(codes(match) for match in matches))
-            first = matches[0].wrong()
-            named = tuple(sorted(shared)) if shared or not n_wrong else (UNRECOGNISED,)
-            words = tuple(f"{d}: {o.name}" for d, o in first.items() if o.code is not None)
-            return Explanation(named, words, _proof(family, asked, observations, first), True, first)
-    return Explanation((UNRECOGNISED,), (), (), matched=False)
+            variants, explained = matches, explained + probes
+        elif all(isinstance(observations[probe.name], Failed) for probe in explained):
+            return Explanation((UNRECOGNISED,), (), (), matched=False)  # nothing to build on
+        elif all(earlier in family.GIVEN_UP for earlier in given_up):
+            given_up.append(name)  # where something before it is not understood, it shows nothing
+    known = dict(family.GIVEN_UP[name] for name in given_up if name in family.GIVEN_UP)
+    told = [Variant(known | dict(variant.wrong())) for variant in variants]
+    return _explanation(family, tuple(explained), observations, told, matched=False)
+
+
+def _explanation(
+    family: Any, probes: tuple[Probe, ...], observations: Mapping[str, Answer], variants: list[Variant], matched: bool
+) -> Explanation:
+    shared = frozenset.intersection(*(codes(variant) for variant in variants))
+    first = variants[0]
+    named = tuple(sorted(shared)) if shared or (matched and not codes(first)) else (UNRECOGNISED,)
+    words = tuple(f"{d}: {o.name}" for d, o in first.items() if o.code is not None)
+    return Explanation(named, words, _proof(family, probes, observations, first), matched, first)
 
 
 def families() -> dict[str, Any]:
@@ -155,22 +199,87 @@ def families() -> dict[str, Any]:
     return {m.__name__.rpartition(".")[2]: m for m in modules if hasattr(m, "SPACE") and hasattr(m, "predict")}
 
 
-def _search(
-    family: Any,
-    probes: tuple[Probe, ...],
-    observations: Mapping[str, Answer],
-    variant: _Partial,
-    budget: int,
-    rare: bool,
-) -> Iterator[_Partial]:
-    """The variants with at most `budget` more faults that answer all of `probes` as observed."""
-    if not probes:
-        yield variant
-        return
-    observed = observations[probes[0].name]
-    root = _known.setdefault(probes[0], _Node())
-    for decided, left in _agreeing(family, probes[0], observed, variant, root, budget, rare):
-        yield from _search(family, probes[1:], observations, decided, left, rare)
+class _Search:
+    """The variants with the fewest faults that answer as observed, to a relative precision of `rounding` times eps."""
+
+    def __init__(self, family: Any, observations: Mapping[str, Answer], most: int, rounding: float = ROUNDING) -> None:
+        self.family, self.observations, self.most, self.rounding = family, observations, most, rounding
+        self.seen = self.family.seen(observations) if hasattr(self.family, "seen") else {}
+        self.options: dict[str, tuple[Option, ...]] = {}
+        self.few = sum(len(d.options) for d in family.SPACE) < FEW
+        self.compared = 0
+
+    def least(self, probes: Iterable[Probe], start: Iterable[_Partial] = ()) -> list[_Partial]:
+        """Those that answer all of `probes`, out of what can be made of the variants `start` (of the right one)."""
+        observed = self.observations
+        probes = list(probes)
+        # that something fails tells little: what a probe computes is looked at first, but where the simplest one fails
+        ordered = [*probes[:1], *sorted(probes[1:], key=lambda probe: isinstance(observed[probe.name], Failed))]
+        steps = [step for probe in ordered for step in _views(probe, observed[probe.name])]
+        found: list[_Partial] = []
+        order = count()
+        # (faults, order, variant, its next step, how many faults are to be found in that step), fewest faults first
+        waiting: list[tuple[int, int, _Partial, int, int]] = []
+        for variant in start or [_Partial({}, self.family, observed)]:
+            heappush(waiting, (variant.faults(), next(order), variant, 0, 0))
+        least = self.most
+        while waiting and waiting[0][0] <= least and self.compared < EFFORT:
+            faults, _, variant, at, new = heappop(waiting)
+            if at == len(steps):
+                found.append(variant)
+                least = faults
+                continue
+            step = steps[at]
+            for decided in self._agreeing(step, variant, _known.setdefault(step, _Node()), new, new):
+                heappush(waiting, (decided.faults(), next(order), decided, at + 1, 0))
+            if new < self._most_new(step, at) and faults < least:
+                heappush(waiting, (faults + 1, next(order), variant, at, new + 1))
+        return found
+
+    def _options(self, name: str) -> tuple[Option, ...]:
+        if name not in self.options:
+            options, left = _decision(self.family, name).options, self.seen.get(name)
+            self.options[name] = options if left is None else tuple(o for o in options if o.name in left)
+        return self.options[name]
+
+    def _most_new(self, step: Probe, at: int) -> int:
+        if isinstance(self.observations[step.name], Failed):
+            return 1  # one fault is enough for a call to fail
+        if self.few:
+            return self.most
+        return MOST_LATER if at else MOST_WRONG
+
+    def _agreeing(self, probe: Probe, variant: _Partial, node: _Node, new: int, left: int) -> Iterator[_Partial]:
+        """Decide one by one what the prediction for `probe` asks about; keep what answers as observed.
+
+        `new` faults are looked for in this probe, of which `left` are still to be found.
+        """
+        node, outcome = _outcome(self.family, probe, variant, node)
+        if not isinstance(outcome, _Undecided):
+            if not left and self.compared < EFFORT:
+                self.compared += 1
+                if same(outcome, self.observations[probe.name], probe, self.rounding):
+                    yield variant
+        elif outcome.options is not None:  # the number of an option taken already
+            for option in outcome.options:
+                yield from self._agreeing(probe, variant.but(outcome.decision, option), node, new, left)
+        else:
+            options = self._options(outcome.decision)
+            for option in options:
+                rest = left - (option.code is not None and len(options) > 1)
+                if rest >= 0 and new <= (1 if option.alone else MOST_WRONG if option.common else MOST_WRONG - 1):
+                    yield from self._agreeing(probe, variant.but(outcome.decision, option), node, new, rest)
+
+
+_looked_at: WeakKeyDictionary[Probe, tuple[Probe, ...]] = WeakKeyDictionary()
+
+
+def _views(probe: Probe, observed: Answer) -> tuple[Probe, ...]:
+    """A probe as the search looks at it: at some parts of the answer by themselves, where they came, and at the whole."""
+    if probe not in _looked_at:
+        _looked_at[probe] = tuple(replace(probe, part=part) for part in probe.parts)
+    parts = _looked_at[probe] if isinstance(observed, tuple) and len(observed) > 1 else ()
+    return (*parts, probe)
 
 
 @dataclass
@@ -188,25 +297,6 @@ class _Node:
 
 # What is known of each probe: it is the same for every submission.
 _known: WeakKeyDictionary[Probe, _Node] = WeakKeyDictionary()
-
-
-def _agreeing(
-    family: Any, probe: Probe, observed: Answer, variant: _Partial, node: _Node, budget: int, rare: bool
-) -> Iterator[tuple[_Partial, int]]:
-    """Decide one by one what the prediction for `probe` asks about; keep what answers as observed, with the budget left."""
-    node, outcome = _outcome(family, probe, variant, node)
-    if not isinstance(outcome, _Undecided):
-        if same(outcome, observed, probe):
-            yield variant, budget
-    elif outcome.options is not None:  # the number of an option taken already
-        for option in outcome.options:
-            yield from _agreeing(family, probe, observed, variant.but(outcome.decision, option), node, budget, rare)
-    else:
-        for option in _decision(family, outcome.decision).options:
-            left = budget - (option.code is not None)
-            if left >= 0 and (rare or option.common):
-                decided = variant.but(outcome.decision, option)
-                yield from _agreeing(family, probe, observed, decided, node, left, rare)
 
 
 def _outcome(family: Any, probe: Probe, variant: _Partial, node: _Node) -> tuple[_Node, Answer | _Undecided]:
@@ -264,39 +354,46 @@ def _proof(
     )
 
 
-def same(predicted: Answer, observed: Answer, probe: Probe) -> bool:
+def same(predicted: Answer, observed: Answer, probe: Probe, rounding: float = ROUNDING) -> bool:
     """Whether two answers are equal but for rounding: error for error, or every part of them."""
     if isinstance(predicted, Failed) or isinstance(observed, Failed):
         return isinstance(predicted, Failed) and isinstance(observed, Failed)
-    return _same_part(predicted, observed, probe)
+    if probe.part is not None:
+        return len(predicted) == len(observed) and _same_part(
+            predicted[probe.part], observed[probe.part], probe, rounding
+        )
+    return _same_part(predicted, observed, probe, rounding)
 
 
-def _same_part(predicted: Any, observed: Any, probe: Probe) -> bool:
+def _same_part(predicted: Any, observed: Any, probe: Probe, rounding: float) -> bool:
     if isinstance(predicted, tuple | list):
         return (
             isinstance(observed, tuple | list)
             and len(predicted) == len(observed)
-            and all(_same_part(p, o, probe) for p, o in zip(predicted, observed, strict=True))
+            and all(_same_part(p, o, probe, rounding) for p, o in zip(predicted, observed, strict=True))
         )
     if isinstance(predicted, dict):
         return (
             isinstance(observed, dict)
             and predicted.keys() == observed.keys()
-            and all(_same_part(predicted[key], observed[key], probe) for key in predicted)
+            and all(_same_part(predicted[key], observed[key], probe, rounding) for key in predicted)
         )
     if isinstance(predicted, _NUMBERS):
-        return isinstance(observed, _NUMBERS) and _same_numbers(np.asarray(predicted), np.asarray(observed), probe)
+        return isinstance(observed, _NUMBERS) and _same_numbers(
+            np.asarray(predicted), np.asarray(observed), probe, rounding
+        )
     return type(predicted) is type(observed) and bool(predicted == observed)
 
 
-def _same_numbers(predicted: NDArray[Any], observed: NDArray[Any], probe: Probe) -> bool:
+def _same_numbers(predicted: NDArray[Any], observed: NDArray[Any], probe: Probe, rounding: float) -> bool:
     if predicted.shape != observed.shape or observed.dtype.kind not in "biuf" or predicted.dtype.kind not in "biuf":
         return False
+    if (predicted.dtype.kind == "b") != (observed.dtype.kind == "b") and predicted.ndim:
+        return False  # a table of numbers is no mask
     if not predicted.size:
         return True
-    tolerance = (
-        ROUNDING * _EPS if observed.dtype.kind != "f" else ROUNDING * max(float(np.finfo(observed.dtype).eps), _EPS)
-    )
+    eps = _EPS if observed.dtype.kind != "f" else max(float(np.finfo(observed.dtype).eps), _EPS)
+    tolerance = max(ROUNDING * eps, rounding * _EPS)
     first, other = float(predicted.item(0)), float(observed.item(0))
     if abs(first - other) > tolerance * (probe.size + abs(first)) and isfinite(first):
         return False  # most candidates end here

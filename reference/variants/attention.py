@@ -8,14 +8,15 @@ asks the variant where students are known to part from it. Shapes: n queries, m 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reference.variants import softmax as softmax_family
-from reference.variants.softmax import Axis, softmax
-from reference.variants.space import Answer, Decision, Option, Space, Variant, decision
+from reference.variants.softmax import Axis, Predicted, base_of, slope_of, softmax
+from reference.variants.space import NARROW, Answer, Decision, Option, Probe, Space, Variant, decision
 
 Array = NDArray[Any]
 
@@ -38,26 +39,30 @@ DEFAULT_SCALE = decision(
     Option("1/sqrt(d_v)", "scale-by-wrong-width"),
     Option("1/sqrt(Q.shape[0])", "scale-by-wrong-width"),
     Option("1/sqrt(Q.shape[1])", "scale-by-wrong-width"),
-    Option("1/sqrt(Q.shape[2])", "scale-by-wrong-width", common=False),
+    Option("1/sqrt(Q.shape[2])", "scale-by-wrong-width"),
     Option("1/sqrt(K.shape[0])", "scale-by-wrong-width", common=False),
     Option("1/sqrt(K.shape[1])", "scale-by-wrong-width", common=False),
     Option("1/sqrt(V.shape[1])", "scale-by-wrong-width", common=False),
     Option("1/sqrt(Q.size)", "scale-by-wrong-width", common=False),
-    Option("1/sqrt(2)", "scale-by-wrong-width", common=False),
-    Option("1/sqrt(3)", "scale-by-wrong-width", common=False),
-    Option("1/sqrt(64)", "scale-by-wrong-width", common=False),
+    Option("a constant", "scale-by-wrong-width", common=False, alone=True, examples=(0.125, 3**-0.5)),
 )
 
 VALUES = decision(
     "averaged",
     Option("K", "values-swapped"),
     Option("Q", "values-swapped"),
-    Option("K, and V used as keys", "values-swapped"),
-    Option("Q, and V used as queries", "values-swapped", common=False),
 )
 
 PRODUCT: Space = (
+    decision("exchanged", Option("K and V", "values-swapped"), Option("Q and V", "values-swapped", common=False)),
     decision("roles", Option("K Q^T", "scores-transposed")),
+    decision("transposed by", Option("transpose(-2, -1)", "transpose-permutation")),
+    decision(
+        "sizes",
+        Option("n = m alone", "square-only"),
+        Option("n keys scored", "square-only"),
+        Option("n = m = d_k = d_v alone", "square-only", common=False),
+    ),
     decision(
         "scale given",
         Option("ignored", "scale-ignored"),
@@ -82,8 +87,16 @@ PRODUCT: Space = (
     decision(
         "weights used",
         Option("transposed", "weights-transposed"),
-        Option("transposed, and returned so", "weights-transposed"),
+        Option("the scores", "softmax-not-applied"),
     ),
+    decision(
+        "weights returned",
+        Option("transposed, and used so", "weights-transposed"),
+        Option("the scores", "softmax-not-applied"),
+        Option("the scores before the mask", "softmax-not-applied"),
+        Option("Q K^T", "softmax-not-applied"),
+    ),
+    decision("dropped", Option("axes of size 1", "wrong-shape")),
     decision("returned", Option("the output alone", "weights-missing"), Option("weights first", "output-order")),
 )
 
@@ -100,6 +113,7 @@ BATCH: Space = (
         Option("fails for two axes", "batch-unsupported"),
         Option("K.T", "batch-unsupported"),
         Option("first item alone", "batch-unsupported"),
+        Option("last item alone", "batch-unsupported", common=False),
         Option("np.dot for the scores", "batch-unsupported"),
         Option("np.dot throughout", "batch-unsupported"),
         Option("np.dot with K.T for the scores", "batch-unsupported", common=False),
@@ -113,6 +127,9 @@ BATCH: Space = (
             for what in ("keys", "values", "keys and values", "mask")
             for which in ("first", "last", "previous", "next", "mirrored")
         ),
+        Option("weights of the first", "batch-mixed"),
+        Option("weights of the first, for the output alone", "batch-mixed"),
+        Option("queries of the first", "batch-mixed", common=False),
     ),
     # No fault: where there are two batch axes, the one along which items are mixed.
     decision("mixed along", Option("the second batch axis")),
@@ -129,6 +146,8 @@ MASK: Space = (
         Option("zeroes weights for the output alone", "mask-after-softmax"),
         Option("zeroes the returned weights alone", "mask-after-softmax"),
         Option("puts -inf in the weights", "mask-after-softmax", common=False),
+        Option("times -inf, added", "not-finite"),
+        Option("fails", "raised"),
         Option("fill", "mask-finite-fill", examples=FILLS),
         Option("fill before the scale", "mask-finite-fill", examples=FILLS),
         Option("lowered by", "mask-finite-fill", examples=(-50.0,)),
@@ -139,6 +158,8 @@ MASK: Space = (
         "mask layout",
         Option("swapped axes", "mask-transposed"),
         Option("mask.T", "mask-transposed"),
+        Option("mask[j, i]", "mask-transposed"),
+        Option("mask[i]", "mask-not-broadcast"),
         Option("if mask:", "mask-not-broadcast"),
         Option("scores[mask]", "mask-not-broadcast"),
         Option("the shape of the scores alone", "mask-not-broadcast"),
@@ -170,7 +191,75 @@ SOFTMAX: Space = tuple(
     for d in softmax_family.DECISIONS
 )
 
-SPACE: Space = (*PRODUCT, DEFAULT_SCALE, VALUES, *SOFTMAX, *BATCH, *MASK)
+SPACE: Space = (*PRODUCT, DEFAULT_SCALE, VALUES, *SOFTMAX, *BATCH, *MASK, NARROW)
+
+# What is known of a group of calls that nothing explains, once what comes before is explained.
+GIVEN_UP = {
+    "batches": ("batch", Option("fails", "batch-unsupported")),
+    "masks to broadcast": ("mask layout", Option("the shape of the scores alone", "mask-not-broadcast")),
+}
+
+
+def seen(calls: Iterable[tuple[Answer | None, Array]]) -> dict[str, frozenset[str]]:
+    """What shows in the answers to calls on tables without a mask, each with its values: by decision, what it may be.
+
+    One result is the output. Rows that sum to 1 are divided by their sums, and an output that is the average of the values by
+    the weights returned is made so: whatever else comes to the same is made of two faults that undo each other.
+    """
+    answered = [(answer, values) for answer, values in calls if isinstance(answer, tuple)]
+    if answered and all(len(answer) == 1 for answer, _ in answered):
+        return {"returned": frozenset({"the output alone"})}
+    pairs = [(*answer, values) for answer, values in answered if len(answer) == 2]
+    if not pairs or len(pairs) < len(answered):
+        return {}
+    left = {"returned": frozenset({"right"})}
+    if not all(_fit(*pair) for pair in pairs):
+        pairs = [(output, weights, values) for weights, output, values in pairs]
+        left = {"returned": frozenset({"weights first"})}
+        if not all(_fit(*pair) for pair in pairs):
+            return {}
+    with np.errstate(all="ignore"):
+        rows = all(np.abs(weights.sum(-1) - 1).max() < 1e-14 for _, weights, _ in pairs)
+        averaged = all(np.abs(output - weights @ values).max() < 1e-12 for output, weights, values in pairs)
+    if rows:
+        left |= {
+            "axis": frozenset({"right", "1", "2", "all but the first"}),
+            "divided by": frozenset({"right"}),
+            "not shifted": frozenset({"right"}),
+            "scaled": frozenset({"right", "the output alone"}),
+            "weights": frozenset({"right", "all on the largest score"}),
+            "weights returned": frozenset({"right"}),
+        }
+    if averaged:
+        left |= {
+            "averaged": frozenset({"right"}),
+            "weights used": frozenset({"right"}),
+            "scaled": left.get("scaled", frozenset({"right", "the weights"})) - {"the output alone"},
+        }
+    return left
+
+
+def _fit(output: Any, weights: Any, values: Array) -> bool:
+    return (
+        isinstance(output, np.ndarray)
+        and isinstance(weights, np.ndarray)
+        and weights.ndim == output.ndim == 2
+        and weights.dtype.kind == output.dtype.kind == "f"
+        and weights.shape[1] == len(values)
+        and output.shape == (len(weights), values.shape[1])
+    )
+
+
+def group(probe: Probe) -> str:
+    """Plain calls come before masked ones, full masks before those to be broadcast, and tables before batches."""
+    first, mask = probe.args[0], probe.kwargs.get("mask")
+    if first.ndim > 2:
+        return "batches" if mask is None else "batches with masks"
+    if probe.size > 1:
+        return "extremes" if mask is None else "extremes with masks"
+    if mask is not None:
+        return "masks to broadcast" if mask.ndim < 2 or mask.shape[0] < first.shape[0] else "masks"
+    return "scale given" if "scale" in probe.kwargs else "tables"
 
 
 def project(v: Variant, X: Array, W_Q: Array, W_K: Array, W_V: Array) -> tuple[Array, Array, Array]:
@@ -191,17 +280,19 @@ def attend(
     mask: Array | None = None,
     scale: float | None = None,
     X: Array | None = None,
+    part: int | None = None,
 ) -> Any:
     """softmax(Q K^T * scale) V with a mask, as the variant has it -> (output, weights), or what it returns instead.
 
-    `X`, where the queries were projected from one, is what some variants average or take a width from.
+    `X`, where the queries were projected from one, is what some variants average or take a width from. With `part` 1 the
+    output need not be what the variant returns: fewer decisions lie behind the weights.
     """
-    result = _attend(v, Q, K, V, mask, scale, X, "right")
+    result = _attend(v, Q, K, V, mask, scale, X, part, "right")
     if mask is not None and v.pick("mask") == "right" and not all(np.isfinite(part).all() for part in result):
         # Only here can one tell what a submission hides with: -inf - -inf is NaN, where -1e9 - -1e9 is 0.
         hidden_by = v.pick("hidden by")
         if hidden_by != "right":
-            result = _attend(v, Q, K, V, mask, scale, X, hidden_by)
+            result = _attend(v, Q, K, V, mask, scale, X, part, hidden_by)
     return result[0] if len(result) == 1 else result
 
 
@@ -213,30 +304,37 @@ def _attend(
     mask: Array | None,
     scale: float | None,
     X: Array | None,
+    part: int | None,
     hidden_by: str,
 ) -> tuple[Array, ...]:
-    averaged = v.pick("averaged")
-    if averaged == "K, and V used as keys":
+    exchanged = v.pick("exchanged")
+    if exchanged == "K and V":
         K, V = V, K
-    elif averaged == "Q, and V used as queries":
+    elif exchanged == "Q and V":
         Q, V = V, Q
+    if X is None:
+        _check_sizes(v, Q, K, V)
     _check_dimensions(v, Q)
     batch = v.pick("batch") if Q.ndim > 2 else "right"
-    if batch == "first item alone":
-        mask = mask[0] if mask is not None and mask.ndim == Q.ndim else mask
-        Q, K, V = Q[0], K[0], V[0]
-    if Q.ndim > 2 and batch in ("right", "fails for two axes"):
-        K, V, mask = _mixed(v, K, V, mask)
+    if batch in ("first item alone", "last item alone"):
+        item = 0 if batch == "first item alone" else -1
+        mask = mask[item] if mask is not None and mask.ndim == Q.ndim else mask
+        Q, K, V = Q[item], K[item], V[item]
+    items = v.pick("items") if Q.ndim > 2 and batch in ("right", "fails for two axes") else "right"
+    if items != "right":
+        Q, K, V, mask = _mixed(v, items, Q, K, V, mask)
 
-    scores = _product(v, Q, K, batch)  # (..., n, m)
+    product = _product(v, Q, K, batch)  # (..., n, m)
     amount = scale_of(v, Q, K, V, scale, X)
     scaled = v.pick("scaled")
-    visible = _visible(v, mask, scores.shape) if mask is not None and v.pick("mask") != "ignored" else None
+    visible = _visible(v, mask, product.shape) if mask is not None and v.pick("mask") != "ignored" else None
 
+    scores = product
     if visible is not None:
         scores = _hide(v, scores, visible, before_scale=True, hidden_by=hidden_by)
     if scaled == "right":
         scores = scores * amount
+    unmasked = scores
     if visible is not None:
         scores = _hide(v, scores, visible, before_scale=False, hidden_by=hidden_by)
     weights = softmax(v, scores, _axis(v, scores.ndim))
@@ -245,21 +343,45 @@ def _attend(
         used, weights = _zero(v, weights, visible)
     if scaled == "the weights":
         used, weights = used * amount, weights * amount
+    if items.startswith("weights"):
+        used = _other_item(used, "first", -used.ndim)
+        weights = weights if items.endswith("output alone") else used
 
-    turned = v.pick("weights used")
-    if turned != "right":
-        used = np.swapaxes(used, -1, -2)
-        weights = used if turned == "transposed, and returned so" else weights
-    values = {"K": K, "Q": Q, "X": X}.get(averaged, V)
+    returned = v.pick("returned")
+    shown = v.pick("weights returned")
+    if shown == "transposed, and used so":
+        used = weights = np.swapaxes(used, -1, -2)
+    elif shown != "right":
+        weights = {"the scores": scores, "the scores before the mask": unmasked}.get(shown, product)
+    if (part == 1 and returned == "right") or (part == 0 and returned == "weights first"):
+        return _squeezed(v, weights, weights)
+
+    averaging = v.pick("weights used")
+    if averaging != "right":
+        used = scores if averaging == "the scores" else np.swapaxes(used, -1, -2)
+    values = {"K": K, "Q": Q, "X": X}.get(v.pick("averaged"), V)
     assert values is not None
     output = np.dot(used, values) if batch.startswith("np.dot") and batch.endswith("throughout") else used @ values
     if scaled == "the output alone":
         output = output * amount
-
-    returned = v.pick("returned")
     if returned == "the output alone":
-        return (output,)
-    return (weights, output) if returned == "weights first" else (output, weights)
+        return _squeezed(v, output)
+    return _squeezed(v, *((weights, output) if returned == "weights first" else (output, weights)))
+
+
+def _squeezed(v: Variant, *results: Array) -> tuple[Array, ...]:
+    if any(1 in result.shape for result in results) and v.pick("dropped") != "right":
+        return tuple(np.squeeze(result) for result in results)
+    return results
+
+
+def _check_sizes(v: Variant, Q: Array, K: Array, V: Array) -> None:
+    if Q.shape[-2] != K.shape[-2]:
+        sizes = v.pick("sizes")
+        if sizes.endswith("alone") or (sizes == "n keys scored" and Q.shape[-2] > K.shape[-2]):
+            raise ValueError("as many keys as queries")
+    if len({*Q.shape[-2:], *K.shape[-2:], *V.shape[-2:]}) > 1 and v.pick("sizes") == "n = m = d_k = d_v alone":
+        raise ValueError("Q, K and V of one size")
 
 
 def _check_dimensions(v: Variant, Q: Array) -> None:
@@ -272,22 +394,22 @@ def _check_dimensions(v: Variant, Q: Array) -> None:
         raise ValueError(f"too many axes: {Q.ndim}")
 
 
-def _mixed(v: Variant, K: Array, V: Array, mask: Array | None) -> tuple[Array, Array, Array | None]:
-    """Keys, values or mask taken from another item of the batch."""
-    items = v.pick("items")
-    if items == "right":
-        return K, V, mask
-    what, which = items.split(" of the ")
+def _mixed(
+    v: Variant, items: str, Q: Array, K: Array, V: Array, mask: Array | None
+) -> tuple[Array, Array, Array, Array | None]:
+    """Queries, keys, values or mask taken from another item of the batch."""
+    what, _, which = items.partition(" of the ")
+    if what == "weights":
+        return Q, K, V, mask  # comes later
     axis = -3 if K.ndim > 3 and v.pick("mixed along") != "right" else -K.ndim
-    if what != "mask":
-        return (
-            _other_item(K, which, axis) if "keys" in what else K,
-            _other_item(V, which, axis) if "values" in what else V,
-            mask,
-        )
-    if mask is not None and mask.ndim >= -axis:
-        mask = _other_item(mask, which, axis)
-    return K, V, mask
+    if what == "mask":
+        return Q, K, V, mask if mask is None or mask.ndim < -axis else _other_item(mask, which, axis)
+    return (
+        _other_item(Q, which, axis) if "queries" in what else Q,
+        _other_item(K, which, axis) if "keys" in what else K,
+        _other_item(V, which, axis) if "values" in what else V,
+        mask,
+    )
 
 
 def _other_item(x: Array, which: str, axis: int) -> Array:
@@ -306,7 +428,9 @@ def _other_item(x: Array, which: str, axis: int) -> Array:
 def _product(v: Variant, Q: Array, K: Array, batch: str) -> Array:
     """Q K^T: (..., n, d_k), (..., m, d_k) -> (..., n, m)."""
     left, right = (K, Q) if v.pick("roles") == "K Q^T" else (Q, K)
-    if batch in ("K.T", "np.dot with K.T for the scores", "np.dot with K.T throughout"):
+    if v.pick("transposed by") != "right":
+        right = np.transpose(right, (-2, -1))  # fails beyond two axes
+    elif batch in ("K.T", "np.dot with K.T for the scores", "np.dot with K.T throughout"):
         right = right.T
     elif batch == "K.swapaxes(0, 1)":
         right = np.swapaxes(right, 0, 1)
@@ -315,6 +439,9 @@ def _product(v: Variant, Q: Array, K: Array, batch: str) -> Array:
     else:
         right = np.swapaxes(right, -1, -2)
     product: Array = np.dot(left, right) if batch.startswith("np.dot") else left @ right
+    n, m = Q.shape[-2], K.shape[-2]
+    if n < m and v.pick("sizes") == "n keys scored":
+        product[..., n:] = 0.0
     return product
 
 
@@ -341,9 +468,9 @@ def _default_scale(v: Variant, Q: Array, K: Array, V: Array, X: Array | None) ->
         return 1 / d_k
     if default == "sqrt(d_k)":
         return math.sqrt(d_k)
+    if default == "a constant":
+        return float(v.value("default scale"))
     width = default.removeprefix("1/sqrt(").removesuffix(")")
-    if width.isdigit():
-        return 1 / math.sqrt(int(width))
     if "shape" in width:
         array = {"Q": Q, "K": K, "V": V, "X": X}[width[0]]
         assert array is not None
@@ -355,6 +482,8 @@ def _default_scale(v: Variant, Q: Array, K: Array, V: Array, X: Array | None) ->
 
 def _visible(v: Variant, mask: Array, shape: tuple[int, ...]) -> Array:
     """The mask as it meets the scores of `shape`: True where a query may attend."""
+    if v.pick("mask") == "fails":
+        raise TypeError("no mask is taken")
     layout = v.pick("mask layout")
     if layout == "if mask:" and mask.size > 1:
         raise ValueError("the truth value of an array is ambiguous")
@@ -366,7 +495,16 @@ def _visible(v: Variant, mask: Array, shape: tuple[int, ...]) -> Array:
     }
     if not fits.get(layout, True):
         raise ValueError(f"mask of shape {mask.shape}")
-    if layout == "scores[mask]":
+    if layout == "mask[i]":
+        n, rows = shape[-2], mask.shape[-2] if mask.ndim > 1 else len(mask)
+        if rows < n:
+            raise IndexError(f"row {rows} of a mask of {rows}")
+        mask = mask if mask.ndim > 1 else mask[:n, None]
+    elif layout == "mask[j, i]":
+        if mask.shape != shape or shape[-2] != shape[-1]:
+            raise IndexError(f"mask of shape {mask.shape}")
+        mask = mask.T
+    elif layout == "scores[mask]":
         full = np.zeros(shape, bool)
         full[mask] = True
         mask = full
@@ -400,6 +538,8 @@ def _hide(v: Variant, scores: Array, visible: Array, *, before_scale: bool, hidd
         return scores + visible
     if how == "fill":
         return np.where(visible, scores, v.value("mask"))
+    if how == "times -inf, added":
+        return scores + np.where(visible, np.nan, -np.inf)  # 0 times -inf is NaN
     if how == "lowered by":
         return scores + np.where(visible, 0.0, v.value("mask"))
     return scores
@@ -431,6 +571,14 @@ def _axis(v: Variant, ndim: int) -> Axis:
     return tuple(range(1, ndim)) if axis == "all but the first" else int(axis)
 
 
+def constant_scale(v: Variant, weights: Any, predicted: Predicted) -> tuple[float, ...]:
+    """The constant that the scores behind `weights` are multiplied by, if it is one over the root of a whole number."""
+    option = Option("a constant", "scale-by-wrong-width")
+    found = slope_of(v, "default scale", option.at, weights, predicted)
+    width = round(found**-2) if found and 1e-3 < found < 1 else 0
+    return (width**-0.5,) if width and abs(found * width**0.5 - 1) < 1e-9 else ()
+
+
 def ladder_fill(v: Variant, scores: Array, scale: float, weights: Array, hidden: int) -> float | None:
     """The fill behind `weights` (rows, 2) over raw `scores` (rows, 2), where the key `hidden` of every row is hidden.
 
@@ -442,9 +590,8 @@ def ladder_fill(v: Variant, scores: Array, scale: float, weights: Array, hidden:
     if v.pick("weights") == "the scores themselves":
         found = weights[0, hidden] - (scores[0, hidden] if "lowered" in how else 0.0)
     else:
-        base = v.pick("base")
         with np.errstate(all="ignore"):
-            ratio = np.log(weights[:, hidden] / weights[:, seen]) / (1.0 if base == "right" else np.log(float(base)))
+            ratio = np.log(weights[:, hidden] / weights[:, seen]) / math.log(base_of(v))
         legible = np.flatnonzero(np.isfinite(ratio) & (np.abs(ratio) < 600))
         if not legible.size:
             return None
@@ -490,6 +637,8 @@ def table_of(answer: Answer | None, shape: tuple[int, ...]) -> Array | None:
     return next((part for part in parts if isinstance(part, np.ndarray) and part.shape == shape), None)
 
 
-def first_table(answer: Answer | None) -> Any:
-    """The first array of an answer; None where there is none."""
-    return next((part for part in answer if isinstance(part, np.ndarray)), None) if isinstance(answer, tuple) else None
+def weights_of(v: Variant, answer: Answer | None) -> Any:
+    """The weights in an answer, or the output where the variant returns nothing else; None where it failed."""
+    if not isinstance(answer, tuple):
+        return None
+    return answer[1] if len(answer) > 1 and v.pick("returned") == "right" else answer[0]

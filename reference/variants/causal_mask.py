@@ -24,6 +24,18 @@ SPACE: Space = (
         Option("one to the right", "causal-mask-lookahead"),
         Option("two to the right", "causal-mask-lookahead", common=False),
     ),
+    decision(
+        "shape",
+        Option("n_keys ignored", "wrong-shape"),
+        Option("keys by queries", "wrong-shape"),
+        Option("an axis more", "wrong-shape", common=False),
+    ),
+    decision(
+        "entries",
+        Option("numbers", "wrong-dtype"),
+        Option("0 and -inf", "wrong-dtype"),
+        Option("0 and -1e9", "wrong-dtype"),
+    ),
 )
 SHIFTS = {"one to the left": -1, "two to the left": -2, "one to the right": 1, "two to the right": 2}
 
@@ -33,8 +45,25 @@ def predict(v: Variant, probe: Probe) -> Answer:
     return attempt(_causal_mask, v, *probe.args, **probe.kwargs)
 
 
-def _causal_mask(v: Variant, n_queries: int, n_keys: int | None = None) -> NDArray[np.bool_]:
+def _causal_mask(v: Variant, n_queries: int, n_keys: int | None = None) -> NDArray[Any]:
     n_keys = n_queries if n_keys is None else n_keys
+    shape = v.pick("shape")
+    if shape == "n_keys ignored":
+        n_keys = n_queries
+    mask = _table(v, n_queries, n_keys)
+    if shape == "keys by queries" and n_keys != n_queries:
+        mask = _table(v, n_keys, n_queries)
+    elif shape == "an axis more":
+        mask = mask[None]
+    entries = v.pick("entries")
+    if entries == "numbers":
+        return mask.astype(float)
+    if entries != "right":
+        return np.where(mask, 0.0, -np.inf if entries == "0 and -inf" else -1e9)
+    return mask
+
+
+def _table(v: Variant, n_queries: int, n_keys: int) -> NDArray[np.bool_]:
     # with a diagonal at k, query i sees the keys j <= i + k
     k = n_keys - n_queries
     if k and v.pick("aligned to") == "the first positions":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,33 +12,47 @@ from numpy.typing import NDArray
 from reference.variants import attention
 from reference.variants.attention import (
     attend,
-    first_table,
+    constant_scale,
     ladder_fill,
     plausible_fills,
     scale_of,
     table_fill,
     table_of,
+    weights_of,
 )
-from reference.variants.softmax import epsilon
-from reference.variants.space import Answer, Probe, Space, Variant, attempt
+from reference.variants.softmax import number
+from reference.variants.space import Answer, Probe, Space, Variant, attempt, narrowed
 
 Array = NDArray[Any]
 
 SPACE: Space = attention.SPACE
+GIVEN_UP = attention.GIVEN_UP
+group = attention.group
+
+
+def seen(observations: Mapping[str, Answer]) -> dict[str, frozenset[str]]:
+    """What shows in the answers without a search."""
+    plain = [p for p in PROBES if group(p) in ("tables", "scale given")]
+    return attention.seen((observations.get(p.name), p.args[2]) for p in plain)
 
 
 def predict(v: Variant, probe: Probe) -> Answer:
     """What `scaled_dot_product_attention` of the variant answers."""
-    return attempt(attend, v, *probe.args, **probe.kwargs)
+    return narrowed(v, attempt(attend, v, *probe.args, **probe.kwargs, part=probe.part))
+
+
+def _weights(v: Variant, probe: Probe) -> Any:
+    return weights_of(v, predict(v, probe))
 
 
 def read(v: Variant, decision: str, observations: Mapping[str, Answer]) -> tuple[float, ...]:
-    """The fill of a mask, or the epsilon of the row sums."""
+    """The fill of a mask, the epsilon of the row sums, their base, or the scale."""
     named = {probe.name: probe for probe in PROBES}
-    if decision == "divided by":
-        for name in ("unequal sizes", "square"):
-            seen = first_table(observations.get(name))
-            found = epsilon(v, decision, seen, lambda w, name=name: first_table(predict(w, named[name])))
+    if decision != "mask":
+        for name in ("unequal sizes", "as many keys as queries", "as many keys as key width"):
+            seen = weights_of(v, observations.get(name))
+            by = partial(_weights, probe=named[name])
+            found = constant_scale(v, seen, by) if decision == "default scale" else number(v, decision, seen, by)
             if found:
                 return found
         return ()
@@ -81,7 +96,9 @@ def probes(seed: int) -> tuple[Probe, ...]:
     rng = np.random.default_rng(seed)
 
     def probe(name: str, *args: Array, size: float = 1.0, **kwargs: Any) -> Probe:
-        return Probe(name, "attention.scaled_dot_product_attention", args, kwargs, size, zeros="mask" in kwargs)
+        return Probe(
+            name, "attention.scaled_dot_product_attention", args, kwargs, size, zeros="mask" in kwargs, parts=(1, 0)
+        )
 
     def normal(*batch: int, n: int, m: int, d_k: int, d_v: int) -> tuple[Array, Array, Array]:
         sizes = ((n, d_k), (m, d_k), (m, d_v))
@@ -109,12 +126,17 @@ def probes(seed: int) -> tuple[Probe, ...]:
 
     return (
         probe("square", *normal(**equal), scale=0.8),
+        probe("as many keys as queries", *normal(n=4, m=4, d_k=6, d_v=3)),
+        probe("as many keys as key width", *normal(n=4, m=5, d_k=5, d_v=3)),
         probe("unequal sizes", *normal(**unequal)),
         probe("square, masked", *normal(n=5, m=5, d_k=7, d_v=5)[:2], np.eye(5), mask=mask(5, 5)),
         probe("equal widths, masked", *normal(n=5, m=5, d_k=7, d_v=7), mask=mask(5, 5)),
+        probe("as many keys as key width, masked", *normal(n=4, m=5, d_k=5, d_v=3), mask=mask(4, 5)),
+        probe("square of one size, masked", *normal(n=5, m=5, d_k=5, d_v=5), mask=mask(5, 5)),
         probe("unequal sizes, masked", *normal(**unequal), mask=mask(4, 5)),
         probe("cube", *normal(3, **equal), scale=0.8),
         probe("batch", *normal(6, **unequal)),
+        probe("batch of one item", *normal(1, **unequal)),
         probe("unequal sizes, masked and scaled", *normal(**unequal), mask=mask(4, 5), scale=0.6),
         probe("cube, a mask an item", *normal(3, **equal), mask=mask(3, 3, 3), scale=0.8),
         probe("cube, one mask", *normal(3, **equal), mask=mask(3, 3), scale=0.8),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,18 @@ from reference.variants.attention import (
     PROJECTION,
     VALUES,
     attend,
-    first_table,
+    constant_scale,
     ladder_fill,
     plausible_fills,
     project,
     scale_of,
     table_fill,
     table_of,
+    weights_of,
 )
 from reference.variants.sdpa import random_mask
-from reference.variants.softmax import epsilon
-from reference.variants.space import Answer, Decision, Option, Probe, Space, Variant, attempt
+from reference.variants.softmax import number
+from reference.variants.space import Answer, Decision, Option, Probe, Space, Variant, attempt, narrowed
 
 Array = NDArray[Any]
 
@@ -35,28 +37,43 @@ SPACE: Space = (
     *(
         {WIDTHS.name: WIDTHS, AVERAGED.name: AVERAGED}.get(d.name, d)
         for d in attention.SPACE
-        if d.name != "scale given"
+        if d.name not in ("scale given", "sizes")
     ),
 )
+GIVEN_UP = attention.GIVEN_UP
+group = attention.group
+
+
+def seen(observations: Mapping[str, Answer]) -> dict[str, frozenset[str]]:
+    """What shows in the answers without a search."""
+    plain = [p for p in PROBES if group(p) == "tables"]
+    return attention.seen((observations.get(p.name), p.args[0] @ p.args[3]) for p in plain)
 
 
 def predict(v: Variant, probe: Probe) -> Answer:
     """What `self_attention` of the variant answers."""
-    return attempt(_self_attention, v, *probe.args, **probe.kwargs)
+    return narrowed(v, attempt(_self_attention, v, *probe.args, **probe.kwargs, part=probe.part))
 
 
-def _self_attention(v: Variant, X: Array, W_Q: Array, W_K: Array, W_V: Array, mask: Array | None = None) -> Any:
+def _weights(v: Variant, probe: Probe) -> Any:
+    return weights_of(v, predict(v, probe))
+
+
+def _self_attention(
+    v: Variant, X: Array, W_Q: Array, W_K: Array, W_V: Array, mask: Array | None = None, part: int | None = None
+) -> Any:
     Q, K, V = project(v, X, W_Q, W_K, W_V)
-    return attend(v, Q, K, V, mask, X=X)
+    return attend(v, Q, K, V, mask, X=X, part=part)
 
 
 def read(v: Variant, decision: str, observations: Mapping[str, Answer]) -> tuple[float, ...]:
-    """The fill of a mask, or the epsilon of the row sums."""
+    """The fill of a mask, the epsilon of the row sums, their base, or the scale."""
     named = {probe.name: probe for probe in PROBES}
-    if decision == "divided by":
-        for name in ("unequal sizes", "equal widths"):
-            seen = first_table(observations.get(name))
-            found = epsilon(v, decision, seen, lambda w, name=name: first_table(predict(w, named[name])))
+    if decision != "mask":
+        for name in ("unequal sizes", "equal widths", "cube"):
+            seen = weights_of(v, observations.get(name))
+            by = partial(_weights, probe=named[name])
+            found = constant_scale(v, seen, by) if decision == "default scale" else number(v, decision, seen, by)
             if found:
                 return found
         return ()
@@ -87,7 +104,7 @@ def probes(seed: int) -> tuple[Probe, ...]:
     rng = np.random.default_rng(seed)
 
     def probe(name: str, *args: Array, size: float = 1.0, **kwargs: Any) -> Probe:
-        return Probe(name, "attention.self_attention", args, kwargs, size, zeros="mask" in kwargs)
+        return Probe(name, "attention.self_attention", args, kwargs, size, zeros="mask" in kwargs, parts=(1, 0))
 
     def normal(*batch: int, n: int, d: int, d_k: int, d_v: int) -> tuple[Array, ...]:
         # unit-variance queries and keys whatever d
@@ -114,12 +131,16 @@ def probes(seed: int) -> tuple[Probe, ...]:
     first_alone[:, 0] = True
 
     return (
-        probe("unequal sizes", *normal(**unequal)),
         probe("equal widths", *normal(**widths)),
+        probe("as many tokens as key width", *normal(n=5, d=6, d_k=5, d_v=3)),
+        probe("unequal sizes", *normal(**unequal)),
+        probe("as many tokens as key width, masked", *normal(n=5, d=6, d_k=5, d_v=3), mask=mask(5, 5)),
+        probe("square", *normal(**equal)),
         probe("unequal sizes, masked", *normal(**unequal), mask=mask(5, 5)),
         probe("equal widths, masked", *normal(**widths), mask=mask(5, 5)),
         probe("cube", *normal(3, **equal)),
         probe("batch", *normal(4, **unequal)),
+        probe("batch of one item", *normal(1, **unequal)),
         probe("cube, a mask an item", *normal(3, **equal), mask=mask(3, 3, 3)),
         probe("cube, one mask", *normal(3, **equal), mask=mask(3, 3)),
         probe("batch, a mask an item", *normal(4, **unequal), mask=mask(4, 5, 5)),

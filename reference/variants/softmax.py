@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reference.variants.space import Answer, Option, Probe, Space, Variant, attempt, decision
+from reference.variants.space import NARROW, Answer, Option, Probe, Space, Variant, attempt, decision, narrowed
 
 Array = NDArray[Any]
 Axis = int | tuple[int, ...] | None
@@ -22,7 +24,12 @@ DECISIONS: Space = (
         Option("all on the largest score", "softmax-argmax"),
         Option("the scores themselves", "softmax-not-applied"),
     ),
-    decision("base", Option("2", "softmax-wrong-base"), Option("10", "softmax-wrong-base")),
+    decision(
+        "base",
+        Option("2", "softmax-wrong-base"),
+        Option("10", "softmax-wrong-base"),
+        Option("near e", "softmax-wrong-base", common=False, alone=True, examples=(2.718, 2.7)),
+    ),
     decision(
         "subtracted",
         Option("nothing", "softmax-overflow"),
@@ -43,7 +50,14 @@ DECISIONS: Space = (
     decision(
         "divided by",
         Option("nothing", "softmax-unnormalised"),
+        Option("the sum plus 1", "softmax-plus-one"),
+        Option("the sum plus exp(-max)", "softmax-plus-one"),
         Option("the sum plus epsilon", "softmax-epsilon", common=False, examples=(1e-3, 1e-8)),
+    ),
+    decision(
+        "not shifted",
+        Option("what is summed", "softmax-sum-unshifted"),
+        Option("what is divided", "softmax-sum-unshifted"),
     ),
     decision(
         "reduced axis",
@@ -53,6 +67,9 @@ DECISIONS: Space = (
         Option("put back last", "softmax-missing-keepdims"),
         Option("put back second", "softmax-missing-keepdims", common=False),
         Option("put back as one column", "softmax-missing-keepdims", common=False),
+        Option("by .T for the sum", "batch-unsupported"),
+        Option("by .T for the maximum", "batch-unsupported", common=False),
+        Option("by .T for both", "batch-unsupported"),
     ),
     # No faults of their own: what is subtracted where all entries are summed, and ways of writing the quotient that
     # part only where it is not finite.
@@ -69,23 +86,20 @@ def softmax(v: Variant, x: Array, axis: Axis, asked: int = -1) -> Array:
     if weights == "all on the largest score":
         return _largest(x, axis)
     divided_by = v.pick("divided by")
+    unshifted = "right" if divided_by == "nothing" else v.pick("not shifted")
     reduced = v.pick("reduced axis") if isinstance(axis, int) else "right"
-    lifted = x - _subtracted(
-        v,
-        x,
-        axis,
-        asked,
-        reduced,
-        divided=divided_by != "nothing",
-        cancels=divided_by == "right" and reduced == "right",
-    )
-    base = v.pick("base")
-    powers = np.exp(lifted) if base == "right" else float(base) ** lifted
+    plain = divided_by == unshifted == reduced == "right"
+    amount = _subtracted(v, x, axis, asked, reduced, divided=divided_by != "nothing", cancels=plain)
+    lifted = x if unshifted == "what is divided" else x - amount
+    powers = _powers(v, lifted)
     if divided_by == "nothing":
         return powers
-    total: Array = np.asarray(np.sum(powers, axis=axis, keepdims=True))
+    summed = powers if unshifted == "right" else _powers(v, x if unshifted == "what is summed" else x - amount)
+    total: Array = np.asarray(np.sum(summed, axis=axis, keepdims=True))
     if divided_by == "the sum plus epsilon":
         total = total + v.value("divided by")
+    elif divided_by != "right":
+        total = total + (1.0 if divided_by == "the sum plus 1" else _powers(v, -np.asarray(amount)))
     total = _reduced(total, axis, reduced, of_sum=True)
     quotient = powers / total
     if not np.isfinite(quotient).all():
@@ -97,6 +111,17 @@ def softmax(v: Variant, x: Array, axis: Axis, asked: int = -1) -> Array:
         if written == "NaN made 0":
             return np.nan_to_num(quotient, posinf=np.inf)
     return quotient
+
+
+def base_of(v: Variant) -> float:
+    """The number that is raised to the power of a score."""
+    base = v.pick("base")
+    return math.e if base == "right" else v.value("base") if base == "near e" else float(base)
+
+
+def _powers(v: Variant, x: Array) -> Array:
+    powers: Array = np.exp(x) if v.pick("base") == "right" else base_of(v) ** x
+    return powers
 
 
 def _largest(x: Array, axis: Axis) -> Array:
@@ -151,8 +176,8 @@ def _maximum(x: Array, axis: Axis) -> Array:
 
 def _reduced(values: Array, axis: Axis, reduced: str, *, of_sum: bool) -> Array:
     """A sum or a maximum in the shape that it has after the reduction, as the variant keeps the reduced axis or not."""
-    one = "dropped from the sum" if of_sum else "dropped from the maximum"
-    if reduced in ("right", "dropped from the sum", "dropped from the maximum") and reduced != one:
+    other = "the maximum" if of_sum else "the sum"
+    if reduced == "right" or reduced.endswith(other):
         return values
     dropped: Array = np.squeeze(values, axis=axis)
     if reduced == "put back last":
@@ -161,11 +186,46 @@ def _reduced(values: Array, axis: Axis, reduced: str, *, of_sum: bool) -> Array:
         return dropped[:, None]
     if reduced == "put back as one column":
         return dropped.reshape(-1, 1)
+    if reduced.startswith("by .T"):  # (e.T / sum).T
+        return dropped.T[..., None]
     return dropped
 
 
-def epsilon(v: Variant, name: str, weights: Array, predicted: Any) -> tuple[float, ...]:
-    """The constant in the row sums behind `weights`; `predicted(variant)` gives the same table for a variant.
+Predicted = Callable[[Variant], Any]
+"""The weights that a variant gives for the same call, or whatever else it answers."""
+
+
+def number(v: Variant, name: str, weights: Any, predicted: Predicted) -> tuple[float, ...]:
+    """The number that an option of a softmax carries, as it shows in `weights`."""
+    if name == "base":
+        slope = slope_of(v, name, lambda t: Option("near e", "softmax-wrong-base", value=math.e**t), weights, predicted)
+        bases = () if slope is None else (float(f"{math.e**slope:.6g}"), math.e**slope)
+        # further from e it is the scores that are multiplied by something
+        return tuple(dict.fromkeys(base for base in bases if 2.5 < base < 3 and abs(base - math.e) > 1e-9))
+    return epsilon(v, name, weights, predicted)
+
+
+def slope_of(
+    v: Variant, name: str, option: Callable[[float], Option], weights: Any, predicted: Predicted
+) -> float | None:
+    """The t of `option(t)` where the logarithms of two weights that share a sum part by t times what they part by at 1."""
+    once, twice = (predicted(v.but(name, option(t))) for t in (1.0, 2.0))
+    if not all(isinstance(table, np.ndarray) and table.ndim == 2 for table in (once, twice, weights)):
+        return None
+    if not once.shape == twice.shape == weights.shape:
+        return None
+    with np.errstate(all="ignore"):
+        for axis in (-1, -2):
+            first, second, seen = (np.diff(np.log(table), axis=axis).ravel() for table in (once, twice, weights))
+            legible = np.isfinite(seen) & (np.abs(second - 2 * first) < 1e-9) & (np.abs(first) > 1e-3)
+            if legible.any():
+                at = int(np.argmax(np.abs(first) * legible))
+                return float(seen[at] / first[at])
+    return None
+
+
+def epsilon(v: Variant, name: str, weights: Any, predicted: Predicted) -> tuple[float, ...]:
+    """The constant in the row sums behind `weights`.
 
     With S the sum, a weight is e / (S + epsilon): S itself shows in how the weight falls from epsilon 0 to epsilon 1.
     """
@@ -180,6 +240,8 @@ def epsilon(v: Variant, name: str, weights: Array, predicted: Any) -> tuple[floa
     if not found.size or np.median(found) < 1e-15 or np.ptp(found) > 1e-2 * np.median(found) + 1e-12:
         return ()  # no one constant
     raw = float(np.median(found))
+    if abs(raw - 1) < 1e-9:
+        return ()  # has a code of its own
     return tuple(dict.fromkeys((float(f"{raw:.1g}"), float(f"{raw:.3g}"), raw)))
 
 
@@ -207,12 +269,24 @@ SPACE: Space = (
         Option("always all but the first", "softmax-ignores-axis", common=False),
     ),
     *DECISIONS,
+    NARROW,
 )
+
+GIVEN_UP: dict[str, tuple[str, Option]] = {}
+
+
+def group(probe: Probe) -> str:
+    """Tables come before what has more axes, and what is computed anywhere before what overflows."""
+    (x,) = probe.args
+    axis = probe.kwargs.get("axis", -1)
+    if probe.size > 1:
+        return "extremes"
+    return "batch" if x.ndim > 2 else "another axis" if axis not in (-1, 1) else "tables"
 
 
 def predict(v: Variant, probe: Probe) -> Answer:
     """What `softmax` of the variant answers."""
-    return attempt(_softmax, v, *probe.args, **probe.kwargs)
+    return narrowed(v, attempt(_softmax, v, *probe.args, **probe.kwargs))
 
 
 def _softmax(v: Variant, x: Array, axis: int | None = None) -> Array:
@@ -238,17 +312,18 @@ def _softmax(v: Variant, x: Array, axis: int | None = None) -> Array:
 
 
 def read(v: Variant, decision: str, observations: Mapping[str, Answer]) -> tuple[float, ...]:
-    """The epsilon of the row sums."""
+    """The epsilon of the row sums, or the base."""
     for probe in PROBES:
         seen = observations.get(probe.name)
         if probe.size == 1 and isinstance(seen, tuple):
-            found = epsilon(v, decision, seen[0], lambda w, probe=probe: _table(predict(w, probe)))
+            found = number(v, decision, seen[0], partial(_weights, probe=probe))
             if found:
                 return found
     return ()
 
 
-def _table(answer: Answer) -> Any:
+def _weights(v: Variant, probe: Probe) -> Any:
+    answer = predict(v, probe)
     return answer[0] if isinstance(answer, tuple) else None
 
 

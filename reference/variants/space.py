@@ -21,19 +21,21 @@ class Option:
     """One way of taking a decision.
 
     code      what it is called when it is wrong; None: it is right, or a style that is no fault
-    common    False: too rare to be looked for beside two others
-    examples  values of the number that it carries (a fill, an epsilon, a base); empty: it carries none
-    value     that number, once known
+    common    False: too rare to be looked for beside two others that show first in the same probe
+    alone     True: not even beside one
+    examples  values of what it carries (a fill, an epsilon, a base, a row of frequencies); empty: it carries nothing
+    value     the one that it carries, once known
     """
 
     name: str
     code: str | None = None
     common: bool = True
-    examples: tuple[float, ...] = ()
-    value: float | None = None
+    alone: bool = False
+    examples: tuple[Any, ...] = ()
+    value: Any = None
 
-    def at(self, value: float) -> Option:
-        """This option with its number known."""
+    def at(self, value: Any) -> Option:
+        """This option with what it carries known."""
         return replace(self, value=value)
 
 
@@ -54,6 +56,9 @@ def decision(name: str, *others: Option) -> Decision:
 
 
 Space = tuple[Decision, ...]
+
+# Never asked about: the results are those of a variant but for the rounding of a narrower dtype.
+NARROW = decision("arithmetic", Option("narrower", "narrow-arithmetic", common=False))
 
 
 class Variant(Mapping[str, Option]):
@@ -82,8 +87,8 @@ class Variant(Mapping[str, Option]):
         option = self._chosen.get(decision)
         return "right" if option is None else option.name
 
-    def value(self, decision: str) -> float:
-        """The number that the option taken carries."""
+    def value(self, decision: str) -> Any:
+        """What the option taken carries: a number, mostly."""
         value = self._chosen[decision].value
         if value is None:
             raise LookupError(f"the option taken for {decision!r} has no value yet")
@@ -120,6 +125,8 @@ class Probe:
 
     size   size of the numbers inside, which rounding grows with
     zeros  whether an answer predicted to be exactly 0 must be exactly 0
+    parts  parts of the answer (weights, of output and weights) that fewer decisions lie behind than behind the whole
+    part   the one part that is to be predicted; what stands in place of the others is not looked at
     """
 
     name: str
@@ -128,6 +135,8 @@ class Probe:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
     size: float = 1.0
     zeros: bool = False
+    parts: tuple[int, ...] = ()
+    part: int | None = None
 
 
 @dataclass(frozen=True)
@@ -155,3 +164,13 @@ def attempt(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Answer:
     ) as error:
         return Failed(type(error).__name__)
     return tuple(result) if isinstance(result, tuple | list) else (result,)
+
+
+def narrowed(variant: Variant, answer: Answer) -> Answer:
+    """The answer with its numbers rounded to float32 and back, where the variant's arithmetic is narrower."""
+    if NARROW.name not in variant or isinstance(answer, Failed):
+        return answer
+    return tuple(
+        part.astype(np.float32).astype(part.dtype) if isinstance(part, np.ndarray) and part.dtype.kind == "f" else part
+        for part in answer
+    )

@@ -178,7 +178,7 @@ SOFTMAXES: list[tuple[str, Function, set[str]]] = [
     ("one hot", one_hot, {"softmax-argmax"}),
     ("epsilon 1e-9", lambda x, axis=-1: tempered(x, axis, math.e, 1e-9), {"softmax-epsilon"}),
     ("epsilon 1e-5", lambda x, axis=-1: tempered(x, axis, math.e, 1e-5), {"softmax-epsilon"}),
-    ("epsilon 1", lambda x, axis=-1: tempered(x, axis, math.e, 1.0), {"softmax-epsilon"}),
+    ("epsilon 1", lambda x, axis=-1: tempered(x, axis, math.e, 1.0), {"softmax-plus-one"}),
     ("base 2", tempered, {"softmax-wrong-base"}),
     ("base 10", lambda x, axis=-1: tempered(x, axis, 10.0), {"softmax-wrong-base"}),
     ("not divided", lambda x, axis=-1: np.exp(x - row_max(x, axis)), {"softmax-unnormalised"}),
@@ -410,7 +410,7 @@ ATTENTIONS: list[tuple[str, Function, set[str]]] = [
      weigh=lambda w, mask: w * mask), {"mask-after-softmax", "scale-by-dk"}),
     ("True hides, output alone", attention(mask=lambda s, mask: np.where(mask, -1e9, s), give=lambda o, w: o),
      {"mask-inverted", "weights-missing"}),
-    ("torch's masked_fill", torch_habit, {"unrecognised"}),
+    ("torch's masked_fill", torch_habit, {"raised"}),
     ("scores times log(m)", scaled_by(lambda Q, K, V: math.log(len(K) + 1) / Q.shape[-1] ** 0.5), {"unrecognised"}),
     ("zeros", lambda Q, K, V, mask=None, scale=None: (np.zeros_like(Q), np.zeros(Q.shape[:-1] + K.shape[-2:-1])), {"unrecognised"}),
     ("the first argument", lambda Q, K, V, mask=None, scale=None: Q, {"unrecognised"}),
@@ -525,7 +525,7 @@ MASKS: list[tuple[str, Function, set[str]]] = [
         {"causal-mask-inverted", "causal-mask-upper-left"},
     ),
     ("all False", lambda n, n_keys=None: np.zeros((n, n_keys or n), bool), {"unrecognised"}),
-    ("n_keys unused", lambda n, n_keys=None: np.tri(n, dtype=bool), {"unrecognised"}),
+    ("n_keys unused", lambda n, n_keys=None: np.tri(n, dtype=bool), {"wrong-shape"}),
 ]
 
 
