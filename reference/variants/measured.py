@@ -407,7 +407,7 @@ def equivariance_gap(
 ) -> float:
     """Over a self_attention."""
     if variant.pick("gap") == "constant":
-        return variant.value("gap")
+        return float(variant.value("gap"))
     order = np.asarray(permutation)
     P = 0.0 if positions is None else positions
     shuffled_x, shuffled_mask = X[order] + P, mask
@@ -446,7 +446,7 @@ def append_invariance_gap(
 ) -> float:
     """Over a self_attention."""
     if variant.pick("gap") == "constant":
-        return variant.value("gap")
+        return float(variant.value("gap"))
     n, causal = len(X), variant.pick("causal")
     short = None if causal in ("neither run", "only the longer run") else causal_mask(n)
     long = None if causal in ("neither run", "only the shorter run") else causal_mask(n + 1)
