@@ -116,14 +116,22 @@ def test_a_students_journey_works_as_written(tmp_path: Path) -> None:
 def test_a_fault_is_added_as_written(tmp_path: Path) -> None:
     """The edits of docs/adding-a-fault.md, made in a copy of the project, and its commands: the new code is named."""
     copy = tmp_path / "project"
-    for name in ("harness", "reference", "grader", "rubrics", "examples", "docs", "student_template"):
+    for name in ("harness", "reference", "grader", "rubrics", "examples", "docs", "student_template", "tests/labs"):
         shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for diff in blocks((DOCS / "adding-a-fault.md").read_text(), "diff"):
-        edit(copy, diff)
+    by_hand(copy, (DOCS / "adding-a-fault.md").read_text())
     shell = Shell(copy, copy)
     said = [shell.type(line) for line in commands("adding-a-fault.md")]
-    assert any('"code": "softmax-base-three"' in out for out in said)
-    assert "| `softmax-base-three` | **Powers of 3.**" in (copy / "docs" / "codes.md").read_text()
+    assert sum(": as it should be" in out for out in said) == 2
+    assert any("causal-mask-window: step7.mask.square" in out for out in said)
+    assert "| `causal-mask-window` | **Only a window is visible.**" in (copy / "docs" / "codes.md").read_text()
+
+
+def by_hand(folder: Path, page: str) -> None:
+    """What a reader of a page does by hand: its edits, and its new files, which begin with their own name."""
+    for diff in blocks(page, "diff"):
+        edit(folder, diff)
+    for text in blocks(page, "toml"):
+        (folder / text.splitlines()[0].removeprefix("# ")).write_text(text)
 
 
 def edit(folder: Path, diff: str) -> None:

@@ -30,7 +30,7 @@ OWN_SUITE = "scripts/test"  # which runs this test
 AFTER = {
     "staff.md": "ls autograder.zip report.html results.json junit.xml secret.txt",
     "ta.md": "ls results/ann/earlier-1/report.json && grep -E '^ann,Ann Example,[0-9.]+' scores.csv",
-    "adding-a-fault.md": "grep -F '| `softmax-base-three` | **Powers of 3.**' docs/codes.md",
+    "adding-a-fault.md": "grep -F '| `causal-mask-window` | **Only a window is visible.**' docs/codes.md",
 }
 
 
@@ -155,10 +155,8 @@ def test_a_pages_commands_work_in_a_fresh_container(set_up: str, page: str) -> N
         pytest.skip("this page has no commands, or none that do without an engine")
     with machine(set_up) as own:
         if blocks((DOCS / page).read_text(), "diff"):  # which the reader makes by hand
-            edits = "from tests.test_docs import DOCS, ROOT, blocks, edit"
-            own.type(
-                f'.venv/bin/python -c \'{edits}; [edit(ROOT, d) for d in blocks((DOCS / "{page}").read_text(), "diff")]\''
-            )
+            done = f'by_hand(ROOT, (DOCS / "{page}").read_text())'
+            own.type(f".venv/bin/python -c 'from tests.test_docs import DOCS, ROOT, by_hand; {done}'")
         own.type(*lines, AFTER.get(page, "true"))
 
 
