@@ -79,14 +79,20 @@ class Asked:
         """A part of the value as an array of this shape; truth values, which cannot be subtracted, are refused where not asked for."""
         found = self._array(value, name, shape, like, finite)
         if found.dtype.kind == "b" and like is None:
-            raise self.fail(f"{name} has dtype bool", "floating-point numbers", "wrong-dtype", found)
+            raise self.fail(
+                f"{name} {_plural(name, 'have', 'has')} dtype bool", "floating-point numbers", "wrong-dtype", found
+            )
         return found
 
     def _array(self, value: Any, name: str, shape: tuple[int, ...], like: npt.DTypeLike | None, finite: bool) -> Array:
         if not isinstance(value, np.ndarray):
-            raise self.fail(f"{name} is {_came(value)}", f"an array of shape {shape}", "not-an-array")
+            raise self.fail(
+                f"{name} {_plural(name, 'are', 'is')} {_came(value)}", f"an array of shape {shape}", "not-an-array"
+            )
         if value.shape != shape:
-            raise self.fail(f"{name} has shape {value.shape}", f"shape {shape}", "wrong-shape", value)
+            raise self.fail(
+                f"{name} {_plural(name, 'have', 'has')} shape {value.shape}", f"shape {shape}", "wrong-shape", value
+            )
         if like is not None:
             self._dtype(value, name, np.dtype(like))
         if finite:
@@ -97,14 +103,19 @@ class Asked:
         """Raises Fail for an array that holds NaN or infinity."""
         if not np.isfinite(value).all():
             bad = "NaN" if np.isnan(value).any() else "infinity"
-            raise self.fail(f"{name} holds {bad}", "finite numbers", "not-finite", value)
+            raise self.fail(f"{name} {_plural(name, 'hold', 'holds')} {bad}", "finite numbers", "not-finite", value)
 
     def _dtype(self, value: Array, name: str, like: np.dtype[Any]) -> None:
         if value.dtype.kind != like.kind:
-            raise self.fail(f"{name} has dtype {value.dtype}", f"{like}", "wrong-dtype", value)
+            raise self.fail(
+                f"{name} {_plural(name, 'have', 'has')} dtype {value.dtype}", f"{like}", "wrong-dtype", value
+            )
         if value.dtype.itemsize < like.itemsize:
             raise self.fail(
-                f"{name} has dtype {value.dtype}, narrower than the inputs' {like}", f"{like}", "wrong-dtype", value
+                f"{name} {_plural(name, 'have', 'has')} dtype {value.dtype}, narrower than the inputs' {like}",
+                f"{like}",
+                "wrong-dtype",
+                value,
             )
         if value.dtype.itemsize > like.itemsize and like.kind == "f":
             note(
@@ -148,6 +159,11 @@ def ask(
     """Asks one thing."""
     call = Call(name, args, kwargs, keep=keep, echo=echo)
     return Asked(call, subject.ask(call)[0], shown)
+
+
+def _plural(name: str, several: str, one: str) -> str:
+    """The verb that goes with "weights", or with any other name of a result."""
+    return several if name == "weights" else one
 
 
 def told_apart(got: float, wanted: float) -> tuple[str, str]:

@@ -7,8 +7,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from harness.local import Held
+from harness.plugin import Lab
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "examples" / "base"
@@ -200,6 +204,39 @@ def test_a_module_that_does_not_import_is_a_failure(folder: Path) -> None:
     code, output = run_pytest(folder, "-k", "step1", "-x")
     assert code == 1
     assert "attention.py, line 1: SyntaxError" in output
+
+
+def test_a_lab_takes_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch is told so where it is loaded, and by the environment where it comes later; a student's own choice stands."""
+    told: list[int] = []
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(set_num_threads=told.append))
+    for before, after in (({}, "1"), ({"OMP_NUM_THREADS": "4"}, "4")):
+        monkeypatch.setattr(os, "environ", before)
+        Lab(Held(BASE))
+        assert before["OMP_NUM_THREADS"] == after
+    assert told == [1, 1]
+
+
+def test_an_interrupted_run_tells_what_it_found(folder: Path) -> None:
+    """Ctrl-C in the midst of a check ends the run; the mistakes and the table of what was run before it are printed."""
+    source = (BASE / "attention.py").read_text().replace("    largest = x.max", "    largest = 0 * x.max")
+    stop = "def project(X, W_Q, W_K, W_V):\n    raise KeyboardInterrupt\n"
+    (folder / "attention.py").write_text(f"{source}\n\n{stop}")
+    code, output = run_pytest(folder, "--step", "1")
+    assert code == 2
+    assert "1. Exponentials overflow" in output.partition("what is wrong")[2]
+    assert "failed" in line_of(output, 1)
+
+
+def test_the_mistakes_stand_before_the_table_each_once(folder: Path) -> None:
+    """A file that does not import is one mistake, with its line and the command that shows the whole error."""
+    (folder / "attention.py").write_text("import numpy as np\n\ndef softmax(x, axis=-1)\n    return x\n")
+    _, output = run_pytest(folder, "--step", "1,2")
+    told = output.partition("what is wrong")[2].partition("the lab, step by step")[0]
+    assert "1. The file does not import" in told
+    assert "attention.py:3: SyntaxError" in told
+    assert "python -c 'import attention'" in told
+    assert "2. " not in told
 
 
 def test_checks_are_named_after_their_step(folder: Path) -> None:

@@ -1,0 +1,66 @@
+"""Writes harness/breaks.json: which public checks of attention.py each fault that the judge knows can fail.
+
+    python -m grader.hint_table
+
+A student's run has no faults of the judge's to try a failing case on, so it looks up here what explains a failure.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from grader.blame import ATTENTION, space_of, subject_of
+from harness import check as checking
+from harness import draws, hints
+from harness.check import Fail
+from harness.local import PUBLIC_SECRET, public_checks
+from harness.subject import Subject
+from reference.variants.space import Variant
+
+STEPS = {1, 2, 4, 7}
+
+
+def table() -> dict[str, list[str]]:
+    """The codes that fail each check by themselves, in one way or another."""
+    checks = [c for c in public_checks(STEPS) if c.needs == "numpy"]
+    found: dict[str, set[str]] = {check.id: set() for check in checks}
+    for family in ATTENTION:
+        for decision in space_of(family):
+            for option in decision.options:
+                if option.code is None:
+                    continue
+                for one in [option.at(value) for value in option.examples] or [option]:
+                    subject = subject_of({family: Variant({decision.name: one})})
+                    for check in checks:
+                        if option.code not in found[check.id] and _fails(check, subject):
+                            found[check.id].add(option.code)
+    return {id: sorted(codes) for id, codes in sorted(found.items())}
+
+
+def _fails(check: checking.Check, subject: Subject) -> bool:
+    """Whether the check fails on any of its draws; which is the smallest does not matter."""
+    seed = draws.seed_of(PUBLIC_SECRET, check.id)
+    try:
+        with np.errstate(all="ignore"):
+            if check.cases is None:
+                checking.run_case(check, subject, seed, None)
+                return False
+            prop = partial(checking.run_case, check, subject, seed)
+            return draws.falsify(prop, check.cases, seed, check.examples, Fail, lambda error: True) is not None
+    except Fail:
+        return True
+    except Exception:  # an answer that breaks the check
+        return False
+
+
+def spelled(found: dict[str, list[str]]) -> str:
+    lines = ",\n".join(f"  {json.dumps(id)}: {json.dumps(codes)}" for id, codes in found.items())
+    return f"{{\n{lines}\n}}\n"
+
+
+if __name__ == "__main__":
+    Path(hints.BREAKS).write_text(spelled(table()))
