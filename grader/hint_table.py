@@ -8,6 +8,7 @@ A student's run has no faults of the judge's to try a failing case on, so it loo
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
@@ -19,25 +20,22 @@ from harness import draws, hints
 from harness.check import Fail
 from harness.local import PUBLIC_SECRET, public_checks
 from harness.subject import Subject
-from reference.variants.space import Variant
+from reference.variants.space import Variant, wrong_options
 
 STEPS = {1, 2, 4, 7}
 
 
-def table() -> dict[str, list[str]]:
-    """The codes that fail each check by themselves, in one way or another."""
+def table(names: Iterable[str] = ATTENTION) -> dict[str, list[str]]:
+    """The codes (of these families) that fail each check by themselves, in one way or another."""
     checks = [c for c in public_checks(STEPS) if c.needs == "numpy"]
     found: dict[str, set[str]] = {check.id: set() for check in checks}
-    for family in ATTENTION:
+    for family in names:
         for decision in space_of(family):
-            for option in decision.options:
-                if option.code is None:
-                    continue
-                for one in [option.at(value) for value in option.examples] or [option]:
-                    subject = subject_of({family: Variant({decision.name: one})})
-                    for check in checks:
-                        if option.code not in found[check.id] and _fails(check, subject):
-                            found[check.id].add(option.code)
+            for option in wrong_options(decision):
+                subject = subject_of({family: Variant({decision.name: option})})
+                for check in checks:
+                    if option.code and option.code not in found[check.id] and _fails(check, subject):
+                        found[check.id].add(option.code)
     return {id: sorted(codes) for id, codes in sorted(found.items())}
 
 
