@@ -454,15 +454,15 @@ def decode_full_precision(subject: Subject, case: Sizes) -> None:
 
 @oracle(
     "step8.decode.long-text",
-    cases=sizes(layers=(1,), heads=ONE_HEAD, tokens=(520, 520)),
+    cases=sizes(layers=(1,), heads=ONE_HEAD, tokens=(516, 516)),
     functions=CACHED,
     examples=2,
     stands_on=STEPS,
     about=("cache-truncated",),
 )
 def decode_long_text(subject: Subject, case: Sizes) -> None:
-    """In texts of 260 and 520 tokens the newest still sees the first, and stands in its own place."""
-    for n in (260, 520):
+    """In texts of 260 and 516 tokens the newest still sees the first, and stands in its own place."""
+    for n in (260, 516):
         _decode(subject, replace(case, n_tokens=n), prompt=n - 6)
 
 

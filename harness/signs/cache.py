@@ -154,6 +154,9 @@ def _explained(name: str, rows: Array, given: list[Array]) -> Hint:
             if same(rows[:at], old[:at]) and same(rows[at : at + len(last)], last):
                 seen = f"After appends of {appended} tokens, the last ones stand in rows {at} to {at + len(last) - 1} of {name}(0)"
                 return Hint("cache-overwritten", f"{seen}, over what was there.")
+        if len(rows) == n and same(rows[len(old) :], last):  # what was there was right before
+            seen = f"After appends of {appended} tokens the first rows of {name}(0) are others than before the last append."
+            return Hint("cache-overwritten", seen)
     for which, part in (("last", right[-len(rows) :]), ("first", right[: len(rows)])):
         if len(rows) < n and same(rows, part):
             seen = f"After appends of {appended} tokens {name}(0) holds the {which} {len(rows)}."
@@ -217,6 +220,10 @@ def _many_appends(subject: Asking) -> Hint | None:
     if len(got) < LONG and any(same(got, rows[part]) for part in (slice(-len(got), None), slice(len(got)))):
         which = "last" if same(got, rows[-len(got) :]) else "first"
         return Hint("cache-truncated", f"Of {LONG} appended tokens the cache gives back the {which} {len(got)}.")
+    if got.shape == rows.shape and not same(got, rows):
+        wrong = [i for i in range(LONG) if not same(got[i], rows[i])]
+        seen = f"Of {LONG} tokens appended in chunks of 50, rows {wrong[0]} to {wrong[-1]} are others than what was appended there."
+        return Hint("cache-overwritten", seen)
     return None
 
 
@@ -373,7 +380,7 @@ def _layers_full(subject: Asking) -> Hint | None:
     """Two full layers: each refuses one token more."""
     cache = new(subject, 2)
     (rows,) = numbers((2, HEADS, WIDTH))
-    if cache is None or not all(put(subject, cache, layer, rows) for layer in (0, 1)):
+    if cache is None or not all(put(subject, cache, layer, rows) for layer in (0, 1)) or _together(subject) is not None:
         return None
     taken = [put(subject, cache, layer, rows[:1]) for layer in (1, 0)][::-1]
     if taken in ([True, False], [False, True]):

@@ -271,6 +271,11 @@ def _places(subject: Asking) -> Hint | None:
                 return Hint("positions-ignored", f'{name} adds no positions for a model with positions="sinusoidal".')
             if any(same(added, n * table[: len(added)]) for n in (2, 3)):
                 return Hint("positions-misplaced", f"{name} adds positions more than once: before every layer.")
+            place = _place(added[0], table)
+            if place is not None and place > 1 and same(added, table[place : place + len(added)]):
+                return Hint(
+                    "cache-position-reset", f"{name} gives the first token of a text the position of token {place + 1}."
+                )
             return _another_table(name, added, table)
         decoded = asked.decode(TOKEN)
         chunk = asked.prefill(text[4:])
@@ -292,17 +297,13 @@ def _another_table(name: str, added: Array, table: Array, start: int = 0) -> Hin
         return Hint("positions-halves", f"{name} adds sines in the first half of the columns, cosines in the second.")
     if same(added, right.reshape(n, -1, 2)[:, :, ::-1].reshape(n, d)):
         return Hint("positions-sin-cos-swapped", f"{name} adds cosines in even columns, sines in odd ones.")
-    sines = np.abs(added[:, 0::2] ** 2 + added[:, 1::2] ** 2 - 1).max() < 1e-9
-    if (
-        start == 0
-        and same(added[0], right[0])
-        and same(added[:, :2], right[:, :2])
-        and (sines or np.abs(added).max() <= 1)
-    ):
+    if same(added, np.stack([np.sin((at + 1) * own), np.cos((at + 1) * own)], axis=-1).reshape(n, d)):
         return Hint(
-            "positions-wrong-frequency",
-            f"{name} adds positions of its own, with other frequencies than attention.py's.",
+            "positions-from-one", f"{name} adds the positions of the tokens that come next: its table begins at 1."
         )
+    if same(added[:, 0], right[:, 0]) and np.abs(added).max() <= 1 + 1e-6 and (start or same(added[0], right[0])):
+        seen = f"{name} adds positions of its own, with other frequencies than attention.py's"
+        return Hint("positions-wrong-frequency", f"{seen}.")
     return None
 
 

@@ -26,9 +26,19 @@ def pathwise(name: str, paths: tuple[str, ...], *options: Option) -> tuple[Decis
     return own + tuple(decision(f"{path}.{name} too", Option("no")) for path in paths[1:])
 
 
+TABLES = (
+    Option("cosine first", "positions-sin-cos-swapped", common=False),
+    Option("halves", "positions-halves", common=False),
+    Option("i for 2i", "positions-wrong-frequency", common=False),
+    Option("of half the width", "positions-wrong-frequency", common=False),
+    Option("per column", "positions-wrong-frequency", common=False),
+    Option("another base", "positions-wrong-frequency", common=False, examples=BASES),
+)
+
+
 STORAGE: tuple[Decision, ...] = (
     decision("caches", Option("share", "cache-shared-state")),
-    decision("layers", Option("share", "cache-shared-state")),
+    decision("layers", Option("share", "cache-shared-state"), Option("share a block", "cache-shared-state")),
     decision(
         "write",
         Option("over the last", "cache-overwritten"),
@@ -145,17 +155,9 @@ LAYERS: tuple[Decision, ...] = (
         Option("ignored", "positions-ignored"),
         Option("before every layer", "positions-misplaced"),
     ),
-    *pathwise(
-        "table",
-        WALKS,
-        Option("from one", "positions-from-one", common=False),
-        Option("cosine first", "positions-sin-cos-swapped", common=False),
-        Option("halves", "positions-halves", common=False),
-        Option("i for 2i", "positions-wrong-frequency", common=False),
-        Option("of half the width", "positions-wrong-frequency", common=False),
-        Option("per column", "positions-wrong-frequency", common=False),
-        Option("another base", "positions-wrong-frequency", common=False, examples=BASES),
-    ),
+    *pathwise("table", WALKS[:2], Option("from one", "positions-from-one", common=False), *TABLES),
+    decision("decode.table", *TABLES),  # from one is one late there
+    decision("decode.table too", Option("no")),
     decision(
         "start",
         Option("0 in chunks", "cache-chunk-misaligned"),
@@ -173,6 +175,7 @@ LAYERS: tuple[Decision, ...] = (
         Option("end of the prompt in decode", "cache-position-reset"),
         Option("the capacity in decode", "cache-position-reset", common=False),
         Option("the capacity in chunks and decode", "cache-position-reset", common=False),
+        Option("end of the capacity", "cache-position-reset", common=False),
         Option("end of the chunk in chunks", "cache-chunk-misaligned", common=False),
         Option("none after the first tokens in chunks and decode", "positions-ignored", common=False),
     ),
@@ -245,7 +248,7 @@ LAYERS: tuple[Decision, ...] = (
         Option("twice", "cache-appended-twice"),
         Option("twice, seen once", "cache-appended-twice"),
     ),
-    decision("prompt", Option("stored twice", "cache-appended-twice")),
+    decision("prompt", Option("stored twice", "cache-appended-twice"), Option("run twice", "cache-appended-twice")),
     decision(
         "stored layers",
         Option("the first alone", "cache-layer-mixed"),
@@ -321,6 +324,7 @@ GENERATE: tuple[Decision, ...] = (
         Option("with the last of the prompt", "generate-off-by-one"),
         Option("first left out", "generate-off-by-one"),
         Option("the total length", "generate-total-length"),
+        Option("the total length, at least one", "generate-total-length"),
         Option("the total length, with the prompt", "generate-total-length"),
     ),
     *pathwise(

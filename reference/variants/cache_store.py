@@ -29,7 +29,8 @@ class Store:
         self, say: Callable[[str], Taken], n_layers: int, row: tuple[int, int], capacity: int, dtype: str, watched: str
     ) -> None:
         self.say, self.row, self.capacity, self.dtype, self.watched = say, row, capacity, dtype, watched
-        share = n_layers > 1 and say("layers").name == "share"
+        self.shared = say("layers").name if n_layers > 1 else "right"
+        share = self.shared == "share"
         first = [[self._empty()], [self._empty()]]
         self.slots = [first if share else [[self._empty()], [self._empty()]] for _ in range(n_layers)]
         self.lost = [0] * n_layers  # tokens counted that are stored nowhere
@@ -164,6 +165,17 @@ class Store:
                 whole, size = np.concatenate(rows), int(keep.value)
                 rows = [whole[-size:] if keep.name == "the last" else whole[:size]]
             parts[:] = [part for part in rows if len(part)] or [old[:0]]
+            if self.shared == "share a block":
+                self._write_over(layer, slot, at, new)
+
+    def _write_over(self, layer: int, slot: int, at: int, new: Array) -> None:
+        """Where layers have one block and each a count of its own: what the others hold in those places."""
+        for other, slots in enumerate(self.slots):
+            rows = self._whole(other, slot)
+            if other != layer and len(rows) > at:
+                rows = rows.copy()
+                rows[at : at + len(new)] = new[: len(rows) - at]
+                slots[slot][:] = [rows]
 
     def _copied(self, given: Array, slot: int, first: bool) -> Array:
         copy = self.say("copy").name if "copy" in self.watched else "right"

@@ -50,7 +50,8 @@ class Student:
         """Whether a cache that forward may run through would change its logits."""
         write = self.say("write").name in ("twice", "not at all", "the last of a chunk", "the first of a chunk")
         others = any(self.say(name).name != "right" for name in ("keep", "slots", "read", "dtype"))
-        counter = len(self.model.layers) > 1 and self.say("counter").name != "right"
+        between = ("counter", "kept layers", "layers")
+        counter = len(self.model.layers) > 1 and any(self.say(name).name != "right" for name in between)
         return write or others or counter or self.say("full").name == "one too early"
 
     def prefill(self, tokens: list[int], cache: Store | None) -> tuple[Logits, Store]:
@@ -69,6 +70,8 @@ class Student:
         if self.uncommon and len(cache) + len(tokens) > cache.capacity and self.say("overfull chunk").name != "right":
             rows = [self._pass("prefill", [token], cache) for token in tokens]
             return (lambda: np.concatenate([row() for row in rows])), cache
+        if self.say("prompt").name == "run twice":
+            self._pass("prefill", tokens, cache)
         logits = self._pass("prefill", tokens, cache)
         cache.steps = 0
         cache.last = lambda: logits()[-1]
@@ -93,6 +96,7 @@ class Student:
         loop = LOOPS[use_cache]
         count, pick, stop, row = (along(self.variant, name, loop, LOOPS) for name in ("count", "pick", "stop", "row"))
         more = {"one more": n + 1, "one fewer": n - 1, "at least one": max(n, 1), "first left out": n + 1}
+        more["the total length, at least one"] = max(n - len(prompt), 1) if n else 0
         more |= dict.fromkeys(("the total length", "the total length, with the prompt"), n - len(prompt))
         ids: list[int] = []
         cache: Store | None = None
@@ -171,14 +175,16 @@ class Student:
         n, d = shape
         start = past
         here = "decode" if walk == "decode" else "chunks" if past else ""
-        if here and cache is not None:
+        if cache is not None and (here or self.say("start").name == "end of the capacity"):
             kind, _, scope = self.say("start").name.partition(" in ")
             if kind == "none after the first tokens":
                 return np.zeros((n, d)) if past else table_of_positions(n, d)
             starts = {"0": 0, "1": 1, "one early": past - 1, "one late": past + 1, "end of the chunk": past + n,
                       "steps since prefill": cache.steps, "steps since prefill, from 1,": cache.steps + 1,
                       "end of the prompt": past - cache.steps, "the capacity": cache.capacity}  # fmt: skip
-            if here in scope:
+            if kind == "end of the capacity":
+                start = cache.capacity - n
+            elif here in scope:
                 start = max(starts[kind], 0)
             elif here == "decode" and self.say("store").name == "not stored, place counted":
                 start += cache.steps
@@ -207,7 +213,7 @@ class Student:
                 k, v = v, k
             if walk == "prefill":
                 cache.append(i, k, v)
-                if self.say("prompt").name != "right":
+                if self.say("prompt").name == "stored twice":
                     cache.append(i, k, v)
                 alone = past and self.say("chunk").name == "sees itself alone"
                 K, V = (k, v) if alone else self._read(walk, i, cache)
