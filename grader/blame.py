@@ -69,17 +69,30 @@ def explaining(check: Check, case: Any, seed: int, found: Mapping[str, Explanati
 def breaks(check: Check, case: Any, seed: int, code: str, names: Iterable[str]) -> bool:
     """Whether some known way of having this fault, in a function of these families, fails the check on this case.
 
-    A fault that none of them has a known way of is held against nothing: what was seen of it stands.
+    Each is tried in both styles: the plain one, and the other one of every decision that has one. A fault that none of them
+    has a known way of is held against nothing: what was seen of it stands.
     """
     ways = [
-        {name: Variant({decision.name: option})}
+        {name: Variant({**style, decision.name: option})}
         for name in names
         if name in FAMILIES
+        for style in _styles(name)
         for decision in space_of(name)
         for option in wrong_options(decision)
         if option.code == code
     ]
     return not ways or any(_fails(check, case, seed, way) for way in ways)
+
+
+def _styles(family: str) -> tuple[dict[str, Option], ...]:
+    """Nothing, and the first option that is no fault of every decision; that a fault ends with a path is no style."""
+    others = {
+        d.name: next((o for o in d.options[1:] if o.code is None), None)
+        for d in space_of(family)
+        if not d.name.endswith(" too")
+    }
+    other = {name: option for name, option in others.items() if option is not None}
+    return ({}, other) if other else ({},)
 
 
 def space_of(family: str) -> Space:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -261,7 +262,7 @@ def _gives_all(subject: Subject, case: Sizes, use_cache: bool) -> list[int]:
 
 
 # After how many reads of W_V it becomes another: each pass over the text reads it once, or once a head or a token.
-READS = (1, 2, 3, 4, 6, 8, 12, 18, 26, 38, 56, 84, 126)
+READS = (1, 2, 3, 4, 6, 8, 12, 24, 25, 48, 50, 96, 100)
 BINS = 9  # ids, each of which says how much of what a token sees was computed from the later W_V
 
 
@@ -283,14 +284,15 @@ def telling_decoder() -> tuple[dict[str, Any], Array]:
 def computed_again(subject: Subject) -> list[int] | None:
     """Ids of a call of generate that show its prompt's values computed anew between two tokens; None where no call does.
 
-    A new row among those of the prompt moves the share by less than an eighth; only all rows at once move it further.
+    A new row among those of the prompt moves the share by less than an eighth, and the whole text once more, beside what a
+    cache holds, by half: only where all rows are computed anew does it go from none to all.
     """
     fields, later = telling_decoder()
     prompt = [i % BINS for i in range(PROMPT)]
     for reads in READS:
         ids = subject.call("@switched", fields, later, reads, GENERATE, prompt, NEW, use_cache=True).value
         are_ids = isinstance(ids, list | tuple) and len(ids) > 1 and all(type(i) is int and 0 <= i < BINS for i in ids)
-        if are_ids and int(np.abs(np.diff(ids)).max()) > 2:
+        if are_ids and int(np.diff(ids).max()) >= BINS - 2:
             return list(ids)
     return None
 
@@ -308,10 +310,12 @@ def computed_again(subject: Subject) -> list[int] | None:
 )
 def rows_with_the_cache(subject: Subject, case: Sizes) -> None:
     """With the cache, a new token costs one row of keys, not the whole text again."""
-    ids = _gives_all(subject, case, True)
+    _gives_all(subject, case, True)
     grown = growth(subject, case, True)
     if grown is not None and grown > _BETWEEN:
-        recomputes = ids == _gives_all(subject, case, False)  # other ids come of a cache that is fed too much
+        # other ids come of a cache that is fed too much: it puts a token in more than one place
+        placed = replace(case, positions="sinusoidal")
+        recomputes = _gives_all(subject, placed, True) == _gives_all(subject, placed, False)
         seen = f"{NEW - 1} more tokens cost {grown:.1f} times the rows of keys that a prompt of {PROMPT} costs"
         code = "cache-unused" if recomputes else None
         raise Fail(seen, f"about {_CACHED:.2f} times", code=code, call=f"generate(model, prompt, {NEW})")

@@ -26,6 +26,15 @@ BESIDE = {
 
 
 def _cache(subject: Asking) -> Iterator[Hint]:
+    said = []
+    for hint in _in_order(subject):
+        said.append(hint.code or "")
+        yield hint
+    if not any(code.startswith("generate") for code in said):
+        yield from signs_generate.counts(subject)  # how many ids come has to do with nothing else
+
+
+def _in_order(subject: Asking) -> Iterator[Hint]:
     stored = list(signs_cache.storage(subject))
     yield from stored
     if any(hint.code not in BESIDE for hint in stored):

@@ -29,6 +29,13 @@ def hints(subject: Asking) -> Iterator[Hint]:
             return
 
 
+def counts(subject: Asking) -> Iterator[Hint]:
+    """How many ids come, whichever they are."""
+    found = _how_many(subject)
+    if found is not None:
+        yield found
+
+
 def generate(subject: Asking, model: Any, prompt: list[int], n: int, use_cache: bool = True) -> list[int] | None:
     value = subject.call("kv_cache.generate", model, list(prompt), n, use_cache=use_cache).value
     if isinstance(value, np.ndarray) and value.ndim == 1:

@@ -309,6 +309,7 @@ LAYERS: tuple[Decision, ...] = (
     decision("default", Option("one for all calls", "cache-shared-state")),
     # styles that are no fault, and show only beside a fault of storage
     decision("forward through", Option("a roomy cache"), Option("an exact cache")),
+    decision("room checked", Option("before the layers")),
     decision("mask by", Option("position"), Option("the last key")),
     decision("decode mask", Option("as in prefill")),
 )

@@ -15,7 +15,7 @@ from reference.attention import Array, softmax
 from reference.attention import sinusoidal_positions as table_of_positions
 from reference.decoder import Decoder, Layer
 from reference.variants.cache_space import CACHED, LAST, LOOPS, WALKS, Taken, along, taken
-from reference.variants.cache_store import Store
+from reference.variants.cache_store import FULL, Store
 from reference.variants.space import Variant
 
 Logits = Callable[[], Array]
@@ -146,6 +146,9 @@ class Student:
     def _pass(self, walk: str, tokens: list[int], cache: Store | None) -> Logits:
         how = partial(along, self.variant, path=walk, paths=WALKS)
         past = 0 if cache is None or walk == "forward" else len(cache)
+        full = cache is not None and len(cache) + len(tokens) > cache.capacity
+        if full and self.say("room checked").name != "right":
+            raise ValueError(FULL)
         x: Array = self.model.embedding[tokens]
         if how("embedding").name != "right":
             x = x * math.sqrt(x.shape[1])

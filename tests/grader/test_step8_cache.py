@@ -92,6 +92,26 @@ def test_pairs_are_named_exactly_or_in_part() -> None:
     assert outcomes.count("exact") >= 0.95 * len(outcomes)
 
 
+def test_faults_of_storage_of_the_decoder_and_of_generate_are_named_beside_each_other() -> None:
+    """Three of storage, two of the decoder and one of generate: each group has a search of its own."""
+    names = {
+        "full": "never",
+        "copy": "all kept as they are",
+        "nbytes": "capacity",
+        "start": "0 in decode",
+        "prefill.mask": "none",
+        "plain.count": "one more",
+    }
+    wrong = {d.name: next(o for o in d.options if o.name == names[d.name]) for d in cache.SPACE if d.name in names}
+    assert frozenset(explain_answers(answers(Variant(wrong))).codes) == codes(wrong)
+
+
+def test_of_equal_explanations_the_usual_one_is_named() -> None:
+    """A table of positions that begins at 1 for decoded tokens gives what a position one late gives."""
+    option = next(o for d in cache.SPACE if d.name == "start" for o in d.options if o.name == "one late in decode")
+    assert explain_answers(answers(Variant({"start": option}))).codes == ("cache-position-reset",)
+
+
 def test_an_unknown_cache_is_not_accused() -> None:
     """Answers that no variant gives: logits off by a thousandth."""
     seen = answers(Variant())

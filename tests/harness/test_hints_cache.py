@@ -138,6 +138,11 @@ LINES: list[tuple[str, str, str, str]] = [
     ("a larger embedding", "decode-extra-step", "embedding[np.asarray(tokens)]", "embedding[np.asarray(tokens)] * 4"),
     ("positions always", "positions-misplaced", 'model.positions == "sinusoidal"', "model.positions"),
     ("the row before", "decode-stale-logits", "    new = [int(logits[-1]", "    new = [int(logits[-2]"),
+    ("a total", "generate-total-length", "while len(new) <", "while len(tokens) + len(new) <"),
+    ("one fewer", "generate-off-by-one", "    return new", "    return new[:-1]"),
+    ("onto the last rows", "cache-unbounded", 'raise ValueError(f"{end} tokens do not fit in a cache for {self.capacity}")',
+     "begin, end = self.capacity - k.shape[0], self.capacity"),
+    ("the last layer first", "cache-layer-mixed", "in enumerate(model.layers)", "in reversed(list(enumerate(model.layers)))"),
     ("a sample", "generate-not-greedy", "new.append(int(last.argmax()))", "new.append(int(np.random.default_rng().choice("
      "len(last), p=np.exp(last - last.max()) / np.exp(last - last.max()).sum())))"),
 ]  # fmt: skip
