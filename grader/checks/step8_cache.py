@@ -27,7 +27,7 @@ from harness.checks.step8_cache import (
     store,
 )
 from harness.checks.step8_decoder import ONE_HEAD, Sizes, cache_for, decode, forward, keep_model, prefill, sizes
-from harness.checks.step8_generate import PLAIN_LOOP, as_many_as_asked, generated, ids_of, new_ids
+from harness.checks.step8_generate import PLAIN_LOOP, as_many_as_asked, count, generated, ids_of, new_ids
 from harness.expect import ask, spell_value
 from harness.subject import Subject
 from harness.values import Array, Callback, Handle
@@ -711,6 +711,9 @@ def generate_leaves_the_prompt(subject: Subject, case: tuple[Sizes, bool]) -> No
             subject, GENERATE, kept, given, 3, use_cache=case[1], echo=True, shown=f"generate(model, {prompt}, 3)"
         )
         ids = ids_of(asked, 3, VOCABULARY)
+        if given is not prompt and len(ids) not in (2, 3, 4, 3 + len(prompt)):  # a list has got its ids
+            seen = f"{count(len(ids))} came back for a {type(given).__name__}"
+            raise asked.fail(seen, f"{count(3)}, as for a list", "generate-off-by-one")
         after = asked.outcome.echo[1] if len(asked.outcome.echo) > 1 else given
         if not np.array_equal(after, prompt):
             seen = f"the prompt was {prompt} and is {spell_value(after)}"
