@@ -155,10 +155,30 @@ def explain(
     matches = _Search(family, observations, most).least(asked)
     if not matches and NARROW in family.SPACE:
         rounded = _Search(family, observations, min(most, 2), SINGLE).least(asked)
-        matches = [match.but(NARROW.name, NARROW.options[1]) for match in rounded]
+        matches = [
+            match.but(NARROW.name, NARROW.options[1])
+            for match in rounded
+            if not _all_short(family, match.wrong(), asked, observations)
+        ]
     if matches:
         return _explanation(family, asked, observations, [match.wrong() for match in matches], matched=True)
     return _in_part(family, asked, observations, most)
+
+
+def _all_short(family: Any, variant: Variant, asked: tuple[Probe, ...], observations: Mapping[str, Answer]) -> bool:
+    """Whether the rows that should sum to 1, and do not, all sum to less: a constant in a divisor does that, and no rounding."""
+    off: list[float] = []
+    for probe in asked:
+        predicted, observed = family.predict(variant, probe), observations[probe.name]
+        if isinstance(predicted, Failed) or isinstance(observed, Failed):
+            continue
+        for right, got in zip(predicted, observed, strict=False):
+            if not (isinstance(right, np.ndarray) and isinstance(got, np.ndarray) and right.shape == got.shape):
+                continue
+            if right.ndim and right.dtype.kind == got.dtype.kind == "f" and (right >= 0).all():
+                sums = got.sum(axis=-1)[np.abs(right.sum(axis=-1) - 1) < 1e-9] - 1
+                off += sums[np.abs(sums) > ROUNDING * _EPS].ravel().tolist()
+    return bool(off) and max(off) < 0
 
 
 def _in_part(family: Any, asked: tuple[Probe, ...], observations: Mapping[str, Answer], most: int) -> Explanation:
