@@ -36,7 +36,7 @@ def named(attention: Attention) -> Iterator[Hint]:
     if found is None or unmasked is None:
         return
     weights, free, hidden = found[1], unmasked[1], ~mask
-    if (weights[hidden] > 0).all() and same(weights, free):
+    if (weights[hidden] > 0).all() and same(weights, free) and same(found[0], unmasked[0]):
         yield Hint("mask-ignored", "With and without a mask the weights are the same.")
     elif not same(free.sum(-1), np.ones(len(free))):
         return
