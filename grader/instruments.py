@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 import reference.attention
+from harness.checks.step6_memory import MIB, Fn, Step, plan
+from harness.expect import Asked
 from harness.subject import Call, Outcome, Subject
 from harness.values import Array, Callback
 from harness.virtual_decoder import Decoder, Decoding
@@ -109,22 +111,7 @@ def over_attention(subject: Subject) -> Iterator[tuple[Subject, Attention]]:
 
 # -- memory ----------------------------------------------------------------------------------------------------------
 
-MIB = 2**20
-Plan = list[tuple[str, int]]
-
-
-def _plan(before: list[int], at_peak: list[int], after: int) -> Plan:
-    """Take and drop the blocks of `before`, hold those of `at_peak` for a while, drop them, take `after`. Sizes in MiB."""
-    plan: Plan = []
-    for size in before:
-        plan.append(("take", size * MIB))
-    plan += [("drop", i) for i in range(len(before))]
-    plan += [("take", size * MIB) for size in at_peak]
-    first = len(before) + len(at_peak)
-    for i in range(100):  # time for somebody who looks now and then
-        plan += [("take", MIB), ("drop", first + i)]
-    plan += [("drop", i) for i in range(len(before), first)]
-    return [*plan, ("take", after * MIB)]
+Plan = list[list[Step]]
 
 
 def plans(rng: np.random.Generator) -> tuple[tuple[Plan, int], ...]:
@@ -134,13 +121,13 @@ def plans(rng: np.random.Generator) -> tuple[tuple[Plan, int], ...]:
     """
     first, second, before, third, fourth = (int(rng.integers(n, n + n // 8)) for n in (36, 28, 42, 46, 50))
     return (
-        (_plan([], [first, second], 8), (first + second + 1) * MIB),
-        (_plan([before], [third, fourth], 1), (third + fourth + 1) * MIB),
+        (plan([], [first, second], 8), (first + second + 1) * MIB),
+        (plan([before], [third, fourth], 1), (third + fourth + 1) * MIB),
     )
 
 
-def measure_peak(subject: Subject, plan: Plan) -> Outcome:
+def measure_peak(subject: Subject, pieces: Plan) -> tuple[Asked, Fn]:
     """Ask a submission's measure_peak_memory about an `fn` that takes and drops memory by plan, in a fresh process."""
     with over_attention(subject) as (borrower, _):
-        fn = borrower.ask(Call("@plan", (lent(lambda: plan),), keep=True))[0]
-        return borrower.ask(Call("experiments.measure_peak_memory", (fn.value,)))[0]
+        fn = Fn(borrower, pieces)
+        return fn.measured(), fn

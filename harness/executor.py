@@ -23,8 +23,8 @@ Built-in names beside "module.function":
     @bench name, *args        a call's seconds and memory by this process's own account (harness.device), and its kept result
     @ceilings dtype, mib, n   bytes a second of a copy, and operations a second of matrix products of size n
     @backend                  what kv_cache.py works with: "numpy" or "torch"
-    @plan callback            an `fn` for measure_peak_memory, which asks what to do when it is called: ("take", bytes) holds and
-                              touches memory, ("drop", i) frees take i
+    @plan callback            an `fn` for measure_peak_memory, which asks for a piece of what to do until it gets an empty one:
+                              ("take", bytes) holds and touches memory, ("drop", i) frees take i, ("wait", ms) lets time pass
     @sdpa q, k, v, mask, scale torch's own SDPA on these arrays
 """
 
@@ -62,21 +62,24 @@ class Missing(Exception):
 class Plan:
     """Memory to be taken and given back, as the `fn` that measure_peak_memory is asked to measure.
 
-    What is to be done is asked for once it is called: before and afterwards there is nothing to be read in it.
+    What is to be done is asked for piece by piece, each when the one before it is done: there is nothing to be read in it.
     """
 
-    def __init__(self, steps: Callable[[], Any]) -> None:
-        self._steps = steps
+    def __init__(self, piece: Callable[[], Any]) -> None:
+        self._piece = piece
 
     def __call__(self) -> None:
         held: list[Array | None] = []
-        for what, number in self._steps():
-            if what == "take":
-                block = np.empty(int(number), np.uint8)
-                block.fill(1)  # touch every page, or the system never hands it out
-                held.append(block)
-            else:
-                held[number] = None
+        while steps := self._piece():
+            for what, number in steps:
+                if what == "take":
+                    block = np.empty(int(number), np.uint8)
+                    block.fill(1)  # touch every page, or the system never hands it out
+                    held.append(block)
+                elif what == "drop":
+                    held[number] = None
+                else:
+                    time.sleep(number / 1000)
 
 
 class Executor:
@@ -319,8 +322,8 @@ class Executor:
     def _do_same(self, a: Any, b: Any) -> bool:
         return a is b
 
-    def _do_plan(self, steps: Callable[[], Any]) -> Plan:
-        return Plan(steps)
+    def _do_plan(self, piece: Callable[[], Any]) -> Plan:
+        return Plan(piece)
 
     def _do_sdpa(self, q: Array, k: Array, v: Array, mask: Array | None = None, scale: float | None = None) -> Any:
         import torch

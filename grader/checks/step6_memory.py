@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from grader.instruments import MIB, Plan, measure_peak, plans
+from grader.instruments import Plan, measure_peak, plans
 from harness.check import check
-from harness.checks.step6_memory import PEAK, peak_of
+from harness.checks.step6_memory import MIB, PEAK, peak_of
 from harness.expect import Asked
 from harness.subject import Call, Subject
 
@@ -22,9 +22,17 @@ def near(value: float, peak: float, most: float) -> bool:
 MOST_ALLOCATED, MOST_RESERVED = 1.25, 2.5
 
 
-def _measured(subject: Subject, plan: Plan, peak: int) -> Asked:
-    text = f"measure_peak_memory(fn), fn holding {peak // MIB} MiB at its peak"
-    return Asked(Call(PEAK), measure_peak(subject, plan), text)
+def _measured(subject: Subject, pieces: Plan, peak: int) -> Asked:
+    """A measurement, once fn has run in a process that had this memory by the kernel's account too. Raises Fail."""
+    asked, fn = measure_peak(subject, pieces)
+    shown = Asked(Call(PEAK), asked.outcome, f"measure_peak_memory(fn), fn holding {peak // MIB} MiB at its peak")
+    peak_of(shown)
+    if fn.runs != 1:
+        raise shown.fail(f"fn was called {fn.runs} times", "once")
+    if fn.fresh and fn.took is not None and fn.took < peak / 4:
+        taken = f"{max(fn.took, 0) // MIB} MiB by the system's account"
+        raise shown.fail(f"while fn was measured its process took {taken}", "fn run, and its memory measured")
+    return shown
 
 
 @check(

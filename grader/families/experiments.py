@@ -14,8 +14,9 @@ from grader.checks.step3_sdpa import split
 from grader.checks.step6_memory import MOST_ALLOCATED, MOST_RESERVED, near
 from grader.diagnosis import UNRECOGNISED, Explanation
 from grader.families import Family, register
-from grader.instruments import MANY_CALLS, MIB, largest_n, measure_peak, over_attention, plans
+from grader.instruments import MANY_CALLS, largest_n, measure_peak, over_attention, plans
 from harness.checks.step3_sdpa import spoil
+from harness.checks.step6_memory import MIB
 from harness.signs import experiments as signs
 from harness.subject import Call, Outcome, Subject
 from harness.virtual_decoder import Decoded, Decoding, decode_latencies
@@ -269,7 +270,7 @@ PLANS_SEED = 23
 
 def _peaked(subject: Subject) -> Explanation:
     asked = plans(np.random.default_rng(PLANS_SEED))
-    outcomes = [measure_peak(subject, plan) for plan, _ in asked]
+    outcomes = [measure_peak(subject, pieces)[0].outcome for pieces, _ in asked]
     if not all(outcome.ok and isinstance(outcome.value, dict) for outcome in outcomes):
         return NOTHING
     peaks = [float(peak) for _, peak in asked]
@@ -298,8 +299,9 @@ def peak_faults(values: list[float], peaks: list[float], most: float) -> set[str
         before = [value - peak for value, peak in zip(found, peaks, strict=True)]
         if min(before) > 24 * MIB and max(before) - min(before) < 10 * MIB and max(before) < 64 * 1024 * MIB:
             return wrong | {"memory-not-peak"}
-    # nothing above the start, and in bytes: a peak in a coarser unit was told above
-    return {"memory-not-peak"} if all(abs(value) < 4 * MIB for value in values) else None
+    # far less than the peak, and in bytes: a peak in a coarser unit was told above
+    less = all(abs(value) < peak / 2 for value, peak in zip(values, peaks, strict=True))
+    return {"memory-not-peak"} if less else None
 
 
 _EXPLAIN: dict[str, Callable[[Subject], Explanation]] = {

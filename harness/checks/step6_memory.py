@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from harness.check import Fail, check, note
 from harness.expect import Asked, ask, spell_value
 from harness.subject import Call, Subject
-from harness.values import Callback
+from harness.values import Blank, Callback
 
 BYTES, PEAK, LARGEST = "experiments.score_bytes", "experiments.measure_peak_memory", "experiments.largest_n"
 
@@ -28,7 +29,8 @@ def whole(asked: Asked) -> int:
 
 @check(
     "step6.bytes.one-score",
-    cases=st.tuples(st.integers(1, 70_000), st.sampled_from((1, 2, 4, 8)), st.integers(1, 128)),
+    # none is 1, which a formula may leave out and be right
+    cases=st.tuples(st.integers(3, 70_000), st.sampled_from((2, 4, 8)), st.integers(2, 128)),
     examples=15,
     functions=BYTES,
     families="score_bytes",
@@ -73,30 +75,82 @@ def peak_of(asked: Asked) -> tuple[float, float]:
         if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
             raise asked.fail(f"{name} is {spell_value(number)}", "a number of bytes")
         if number < 0:
-            raise asked.fail(f"{name} is {number}", "bytes above what was held before: 0 or more")
+            raise asked.fail(f"{name} is {number}", "bytes above what was held before: 0 or more", "memory-not-peak")
         found.append(float(number))
     return found[0], found[1]
+
+
+MIB = 2**20
+Step = tuple[str, int]  # ("take", bytes), ("drop", which take) or ("wait", milliseconds)
+
+
+def plan(before: list[int], at_peak: list[int], after: int) -> list[list[Step]]:
+    """What an `fn` does, in pieces: takes and drops the blocks of `before`, holds those of `at_peak` for a while, drops them,
+    and takes `after`. Sizes in MiB; the peak is 1 MiB above the sum of `at_peak`."""
+    first = len(before) + len(at_peak)
+    # for who looks now and then
+    for_a_while = [step for i in range(10) for step in (("take", MIB), ("wait", 2), ("drop", first + i))]
+    return [
+        *([("take", size * MIB)] for size in before),
+        [("drop", i) for i in range(len(before))] or [("wait", 0)],
+        *([("take", size * MIB)] for size in at_peak),
+        for_a_while,
+        [("drop", i) for i in range(len(before), first)],
+        [("take", after * MIB)],
+    ]
+
+
+class Fn:
+    """The pieces of a plan, handed out one at a time to the `fn` that asks for them.
+
+    runs   how often it began
+    took   bytes that the process had at its peak above what it had had at most when the plan began; None where that is not known
+    fresh  whether it is a process of its own, in which that says what fn took
+    """
+
+    def __init__(self, subject: Subject, pieces: list[list[Step]]) -> None:
+        self._subject, self._pieces, self._at = subject, pieces, 0
+        self._before: int | None = None
+        self.runs = 0
+        self.fresh = False
+        self.took: int | None = None
+
+    def piece(self) -> list[Step]:
+        clocks = self._subject.clocks()
+        memory, self.fresh = clocks.memory, clocks.process != 0
+        if self._at == 0:
+            self.runs += 1
+            self._before = memory
+        if self._at == len(self._pieces):
+            self._at = 0
+            self.took = None if memory is None or self._before is None else memory - self._before
+            return []
+        self._at += 1
+        return self._pieces[self._at - 1]
+
+    def measured(self) -> Asked:
+        """What measure_peak_memory gives for it."""
+        fn = self._subject.ask(Call("@plan", (Callback(self.piece),), keep=True))[0].value
+        return ask(self._subject, PEAK, fn)
 
 
 @check("step6.peak.one-call", functions=PEAK, families="measure_peak_memory", needs="torch", public=True)
 def peak_of_one_call(subject: Subject) -> None:
     """measure_peak_memory calls fn once, and gives allocated and reserved in bytes."""
-    calls = 0
-
-    def steps() -> list[tuple[str, int]]:
-        nonlocal calls
-        calls += 1
-        return [("take", 2**20)]
-
-    fn = subject.ask(Call("@plan", (Callback(steps),), keep=True))[0].value
-    asked = ask(subject, PEAK, fn)
+    fn = Fn(subject, [[("take", MIB)]])
+    asked = fn.measured()
     peak_of(asked)
-    if calls != 1:
-        raise asked.fail(f"fn was called {calls} times", "once: what it does may not be free to do again")
+    if fn.runs != 1:
+        raise asked.fail(f"fn was called {fn.runs} times", "once: what it does may not be free to do again")
 
 
-MIB = 2**20
-HELD, AT_END = 128 * MIB, 8 * MIB
+HELD, AT_END = 128, 8  # MiB
+UNITS = {"KiB": 2.0**10, "MiB": 2.0**20, "GiB": 2.0**30}
+
+
+def unit_of(value: float, n_bytes: float) -> str | None:
+    """The unit that these bytes are in, roughly: kB is near enough to KiB."""
+    return next((name for name, size in UNITS.items() if abs(value * size / n_bytes - 1) < 0.15), None)
 
 
 @check(
@@ -109,18 +163,39 @@ HELD, AT_END = 128 * MIB, 8 * MIB
 )
 def peak_and_not_the_end(subject: Subject) -> None:
     """What fn held for a while and freed again counts: `allocated` is the peak, not what is left at the end."""
-    steps = [("take", HELD), ("drop", 0), ("take", AT_END)]
-    before = subject.clocks().memory
-    fn = subject.ask(Call("@plan", (Callback(lambda: steps),), keep=True))[0].value
-    asked = ask(subject, PEAK, fn)
+    asked = Fn(subject, plan([], [HELD], AT_END)).measured()
     allocated, _ = peak_of(asked)
-    after = subject.clocks().memory
-    # a peak that the process had before hides this one from the system's account, which is a right one to go by
-    if before is None or after is None or after - before < HELD / 4 or allocated >= (after - before) / 2:
+    if allocated < HELD * MIB / 2:
+        code = "wrong-unit" if unit_of(allocated, HELD * MIB) else "memory-not-peak"
+        seen = f"allocated is {allocated:,.6g} where fn held {HELD} MiB for a while, and {AT_END} at its end"
+        raise asked.fail(seen, f"about {HELD * MIB:,} bytes", code)
+
+
+@check(
+    "step6.peak.again",
+    functions=PEAK,
+    families="measure_peak_memory",
+    stands_on="step6.peak.not-the-end",
+    needs="torch",
+    public=True,
+)
+def peak_of_each_call(subject: Subject, rng: np.random.Generator) -> None:
+    """`allocated` is of this call alone: a call that takes little after one that took much has a small peak."""
+    big, small, kept = (
+        int(rng.integers(least, least + 8)) for least in (160, 34, 40)
+    )  # MiB, above what malloc takes of its heap
+    first = Fn(subject, plan([], [big], 1)).measured()
+    before, _ = peak_of(first)
+    held = subject.ask(Call("@array", (Blank((kept * MIB,), "uint8"),)))  # stays there while fn is measured
+    again = Fn(subject, plan([], [small], 1)).measured()
+    allocated, _ = peak_of(again)
+    if held[0].ok:
+        subject.ask(Call("@drop", ([held[0].value.id],)))
+    if small * MIB / 2 <= allocated <= 1.5 * small * MIB:
         return
-    code = "memory-not-peak" if abs(allocated - AT_END) < AT_END / 4 else None
-    seen = f"allocated is {allocated / MIB:.0f} MiB where fn held {HELD // MIB} MiB, and {AT_END // MIB} at its end"
-    raise asked.fail(seen, f"about {HELD // MIB} MiB", code)
+    scaled = abs(allocated * big - before * small) < 0.2 * before * small  # both are as wrong: of another unit, say
+    seen = f"allocated is {allocated:,.6g} for an fn that takes {small} MiB, after one that took {big} and gave {before:,.6g}"
+    raise again.fail(seen, f"about {small * MIB:,} bytes", None if scaled else "memory-not-peak")
 
 
 MOST_CALLS = 400  # no search that asks a number of times like log n, or its square, comes near
@@ -228,7 +303,6 @@ def nothing(subject: Subject, case: tuple[int, int, int]) -> None:
     examples=6,
     functions=LARGEST,
     families="largest_n",
-    stands_on="step6.largest.threshold",
     needs="torch",
     public=True,
 )

@@ -435,17 +435,37 @@ LOGS = {"e": np.e, "2": 2.0, "10": 10.0}
 # -- step 6 -----------------------------------------------------------------------------------------------------------
 
 
+LARGE = {"n": 3 * 2**20, "itemsize": 2, "heads": 3}
+POWERS = {"n": 2, "itemsize": 1, "heads": 1}
+SIZES = {"bits": 8.0, "KiB": 2.0**-10, "MiB": 2.0**-20, "GiB": 2.0**-30, "kB": 1e-3, "MB": 1e-6, "GB": 1e-9}
+
+
 def _score_bytes(subject: Asking) -> Iterator[Hint]:
-    left_out = {200: "heads", 300: "itemsize", 60: "a factor n"}
-    got = subject.call("experiments.score_bytes", 10, itemsize=2, heads=3).value
-    if isinstance(got, int | float) and got in left_out:
-        seen = f"score_bytes(10, itemsize=2, heads=3) is {got:g}, and 3 · 10 · 10 · 2 is 600"
-        yield Hint("memory-formula", f"{seen}: {left_out[int(got)]} is left out.")
-    for factor, unit in {8.0: "bits", 2.0**-10: "KiB", 2.0**-20: "MiB", 1e-3: "kB", 1e-6: "MB"}.items():
-        many = _float(subject.call("experiments.score_bytes", 3 * 2**20, itemsize=2, heads=3).value)
-        if many is not None and same(many, factor * 6 * 9 * 2.0**40):
-            yield Hint("wrong-unit", f"The number comes out in {unit}.")
-            return
+    """One argument doubled at a time says to which power it counts; what is left is a factor, or a unit."""
+
+    def asked(**changed: int) -> float | None:
+        given = {**LARGE, **changed}
+        return _float(subject.call("experiments.score_bytes", given.pop("n"), **given).value)
+
+    whole = asked()
+    grown = {name: asked(**{name: 2 * value}) for name, value in LARGE.items()}
+    if not whole or not all(grown.values()):
+        return
+    powers = {name: np.log2((value or 0.0) / whole) for name, value in grown.items()}
+    counts = {name: round(float(power)) for name, power in powers.items() if np.isfinite(power)}
+    for name, right in POWERS.items():
+        if counts.get(name, right) != right:
+            times = {0: "does not change", 1: "doubles", 2: "grows four times", 3: "grows eight times"}
+            told = times.get(counts[name], f"grows {2.0 ** counts[name]:g} times")
+            yield Hint("memory-formula", f"With {name} twice as large the number {told}, expected {times[right]}.")
+    left = whole / np.prod([float(LARGE[name]) ** counts.get(name, right) for name, right in POWERS.items()])
+    unit = next((name for name, size in SIZES.items() if abs(left / size - 1) < 1e-5), None)
+    if unit:
+        yield Hint("wrong-unit", f"The number comes out in {unit}.")
+    elif abs(left - 1) > 1e-5:
+        yield Hint(
+            "memory-formula", f"The number is {left:.4g} times that of heads tables of n · n scores of itemsize bytes."
+        )
 
 
 def _largest_n(subject: Asking) -> Iterator[Hint]:

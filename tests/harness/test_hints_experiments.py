@@ -21,8 +21,6 @@ BASE = TESTS.parent / "examples" / "base"
 SUBMISSIONS = TESTS / "submissions" / "experiments"
 VARIATIONS = tomllib.loads((TESTS / "grader" / "variations_of_experiments.toml").read_text())["variation"]
 
-# Not seen by the first failing check: peak memory that the process had before hides it.
-ELSEWHERE = {"memory-not-peak"}
 FAULTS = sorted(folder.name for folder in SUBMISSIONS.iterdir() if not folder.name.startswith("correct"))
 CORRECT = sorted(folder.name for folder in SUBMISSIONS.iterdir() if folder.name.startswith("correct"))
 
@@ -200,7 +198,7 @@ def all_hints(folder: Path, families: Iterable[str] = FAMILIES) -> dict[str, lis
         return {family: [hint.code for hint in hints.of(family)] for family in families}
 
 
-@pytest.mark.parametrize("name", [name for name in FAULTS if name.split("--")[0] not in ELSEWHERE])
+@pytest.mark.parametrize("name", FAULTS)
 def test_the_first_failure_names_the_fault(tmp_path: Path, name: str) -> None:
     """A submission with one fault sees it by its name at the first test that fails."""
     check, code = first_hint(laid_over_base(tmp_path / "lab", SUBMISSIONS / name))
