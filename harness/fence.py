@@ -59,6 +59,13 @@ _REFUSED = (
     # other processes of the judge's own user
     "setpriority ioprio_set"
 ).split()
+# Commands of a call that is needed otherwise: those that have the kernel signal somebody else when a descriptor is ready, and
+# those that hold up whoever opens a file.
+_COMMANDS = {
+    "fcntl": (8, 10, 15, 1024, 1026),  # F_SETOWN, F_SETSIG, F_SETOWN_EX, F_SETLEASE, F_NOTIFY
+    "ioctl": (0x8901, 0x8902),  # FIOSETOWN, SIOCSPGRP
+}
+_LOW = 2**32 - 1  # commands have 32 bits, whatever stands above them
 # The same for another process; for the caller itself (0) they stay.
 _ONLY_ON_ITSELF = (
     "prlimit64",
@@ -280,6 +287,8 @@ def _rules() -> list[tuple[Any, str, tuple[Any, ...]]]:
     )  # its flags are out of reach of a filter; libc falls back to clone
     for flag in (_NEWUSER, _NEWNET, _NEWIPC, _NEWNS, _NEWPID, _NEWUTS, _NEWCGROUP):
         rules.append((refuse, "clone", (arg(0, masked, flag, flag),)))
+    for name, commands in _COMMANDS.items():
+        rules += [(refuse, name, (arg(1, masked, _LOW, command),)) for command in commands]
     for name in ("kill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo"):
         rules.append((refuse, name, (arg(0, unequal, _OWN_PID),)))
     return rules
@@ -288,9 +297,9 @@ def _rules() -> list[tuple[Any, str, tuple[Any, ...]]]:
 def _rules_of_signals(worker: int) -> list[tuple[Any, str, tuple[Any, ...]]]:
     import pyseccomp as seccomp
 
-    low = 2**32 - 1
     return [
-        (seccomp.KILL_PROCESS, "kill", (seccomp.Arg(0, seccomp.MASKED_EQ, low, target),)) for target in {worker, 1, low}
+        (seccomp.KILL_PROCESS, "kill", (seccomp.Arg(0, seccomp.MASKED_EQ, _LOW, target),))
+        for target in {worker, 1, _LOW}
     ]
 
 

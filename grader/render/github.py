@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import html
+import re
 import secrets
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,14 +87,16 @@ def _details(check: CheckReport) -> str:
     lines = [html.escape(line) for line in check_lines(check)]
     shown = html.escape(values(check))
     body = "<br>".join(lines) + (f"<pre>{shown}</pre>" if shown else "")
-    kept = body.replace("\n\n", "\n&#8203;\n")  # an empty line would end the block of HTML
+    # a line that is empty, or holds blanks alone, would end the block of HTML, and what follows would be read as Markdown
+    kept = "\n".join(line if line.strip(" \t") else "&#8203;" for line in re.split("\r\n?|\n", body))
     return f"<details><summary>{html.escape(check.title)}</summary>{kept}</details>\n\n"
 
 
 def _md(text: str) -> str:
     """Text that Markdown and HTML show as it is, on one line."""
     safe = html.escape(" ".join(text.split()))
-    return "".join(f"\\{c}" if c in "\\`*_{}[]|~#!" else c for c in safe)
+    escaped = "".join(f"\\{c}" if c in "\\`*_{}[]|~#!" else c for c in safe)
+    return re.sub("(?i)(://|www[.]|@)", r"&#8203;\1", escaped)  # an address by itself would be made a link
 
 
 def _data(text: str) -> str:

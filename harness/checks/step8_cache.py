@@ -236,6 +236,9 @@ def copies_in(subject: Subject, case: CacheCase) -> None:
         store(subject, cache, 0, for_later[0][0], for_later[1][0])
         for handle, _, after in for_later:
             ask(subject, "@set", handle, after, shown="k[...] = new values").value  # noqa: B018  what it raises is told
+            now = ask(subject, "@fetch", handle, shown="k")
+            if not np.array_equal(now.array(shape), after):
+                raise now.fail("k is not what was written into it", "an array that takes new values", got=now.value)
         for what, array, (_, before, after) in zip(("keys", "values"), held(subject, cache, 0), for_later, strict=True):
             rows = array[start : start + n]
             if alike(rows, after):

@@ -20,7 +20,7 @@ from harness.values import Callback
 pytestmark = pytest.mark.slow
 
 QUICK = Limits(cpu_seconds=2, idle_seconds=1.5, memory_mib=256, output_mib=1, folder_mib=16, folder_files=500, calls=3)
-HEAD = "import ctypes, errno, os, signal, socket, sys, time\nimport numpy as np\nLIBC = ctypes.CDLL(None, use_errno=True)\n"
+HEAD = "import ctypes, errno, fcntl, os, signal, socket, sys, time\nimport numpy as np\nLIBC = ctypes.CDLL(None, use_errno=True)\n"
 
 
 def softmax(body: str, before: str = "") -> str:
@@ -54,6 +54,16 @@ TRIED = {
     "os.kill(12345678, 0)": "EPERM",
     "os.pidfd_open(os.getppid())": "EPERM",
     "os.setuid(0) if os.getuid() else os.setuid(1)": "EPERM",
+    "fcntl.fcntl(1, fcntl.F_SETOWN, os.getppid())": "EPERM",
+    "fcntl.fcntl(1, 15, b'12345678')": "EPERM",
+    "fcntl.fcntl(1, fcntl.F_SETSIG, 9)": "EPERM",
+    "fcntl.fcntl(os.open('attention.py', 0), fcntl.F_SETLEASE, fcntl.F_RDLCK)": "EPERM",
+    "fcntl.fcntl(os.open('.', 0), fcntl.F_NOTIFY, 1)": "EPERM",
+    "fcntl.ioctl(1, 0x8901, b'1234')": "EPERM",
+    "fcntl.ioctl(1, 0x8902, b'1234')": "EPERM",
+    "fcntl.fcntl(1, fcntl.F_GETFL)": None,
+    "fcntl.fcntl(1, fcntl.F_DUPFD, 20)": None,
+    "fcntl.lockf(open('written', 'w'), fcntl.LOCK_EX)": None,
     "socket.socketpair()": None,
     "os.listdir('/proc/self')": None,
     "open('written', 'w').write('x')": None,

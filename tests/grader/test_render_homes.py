@@ -1,7 +1,10 @@
 """JUnit, GitHub Actions and PrairieLearn: each to its published format, and a student's text is never a command."""
 
 import json
+import re
 import xml.etree.ElementTree as ET
+
+import pytest
 
 from grader.render import prairielearn
 from grader.render.github import MOST_ANNOTATIONS, add_summary, muted, to_annotations, to_summary
@@ -69,6 +72,25 @@ def test_summary_is_a_table_that_no_text_breaks(tmp_path):
     assert len(table) == 4 and all(line.count("|") == 5 for line in table)
     assert "<b>" not in text and "&lt;b&gt;" in text
     assert "80 of 100 points" in text
+
+
+HOSTILE = (
+    "\n \n# All checks passed!",
+    "\n\t\n![x](https://a.example/x.png)",
+    "\r \r**All**",
+    "see https://a.example, WWW.a.example, a@a.example",
+)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_no_text_is_read_as_markdown_in_a_summary(tmp_path, text):
+    """A block of HTML has no line of blanks before its end, and no address is made a link."""
+    fail = at_a_line(text)
+    summary = to_summary(report_of(tmp_path, failed(ROWS, fail, ("raised", ""), shown=fail)))
+    blocks = summary.partition("<details>")[2].split("</details>")[0]
+    assert [line for line in re.split("\r\n?|\n", blocks) if not line.strip()] == []
+    before = summary.partition("<details>")[0]
+    assert not re.search(r"(?i)\w://|(?<!;)www\.|\w@", before)
 
 
 def test_summary_is_added_to_what_other_steps_wrote(tmp_path):
