@@ -9,7 +9,7 @@ each probe brings few of them.
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from importlib import import_module
@@ -146,23 +146,29 @@ def explain(
 ) -> Explanation:
     """Explain the answers to a family's probes (by their names; probes without an answer are passed over).
 
-    Where no variant gives all of the answers: one that gives them but for the rounding of a narrower dtype; or else one that
-    answers some of the family's groups of probes as observed.
+    Where no variant of few faults gives all of the answers: one that gives them but for the rounding of a narrower dtype; or
+    else what explains the family's groups of probes one after the other, as many of them as something explains.
     """
     asked = tuple(p for p in (family.PROBES if probes is None else probes) if p.name in observations)
     if all(isinstance(observations[probe.name], Failed) for probe in asked):
         return Explanation((UNRECOGNISED,), (), (), matched=False)  # failing everywhere tells no fault from another
-    matches = _Search(family, observations, most).least(asked)
+    grouped = hasattr(family, "group")
+    matches = _Search(family, observations, min(most, MOST_LATER) if grouped else most).least(asked)
     if not matches and NARROW in family.SPACE:
-        rounded = _Search(family, observations, min(most, 2), SINGLE).least(asked)
+        rounded = _Search(family, observations, min(most, MOST_LATER), SINGLE).least(asked)
         matches = [
             match.but(NARROW.name, NARROW.options[1])
             for match in rounded
             if not _all_short(family, match.wrong(), asked, observations)
         ]
-    if matches:
-        return _explanation(family, asked, observations, [match.wrong() for match in matches], matched=True)
-    return _in_part(family, asked, observations, most)
+    if not matches and grouped:
+        in_groups = _in_groups(family, asked, observations, most)
+        if in_groups.matched:
+            return in_groups
+        matches = _Search(family, observations, min(most, MOST_WRONG)).least(asked)
+        if not matches:
+            return in_groups
+    return _explanation(family, asked, observations, [match.wrong() for match in matches], matched=True)
 
 
 def _all_short(family: Any, variant: Variant, asked: tuple[Probe, ...], observations: Mapping[str, Answer]) -> bool:
@@ -181,31 +187,35 @@ def _all_short(family: Any, variant: Variant, asked: tuple[Probe, ...], observat
     return bool(off) and max(off) < 0
 
 
-def _in_part(family: Any, asked: tuple[Probe, ...], observations: Mapping[str, Answer], most: int) -> Explanation:
+def _in_groups(family: Any, asked: tuple[Probe, ...], observations: Mapping[str, Answer], most: int) -> Explanation:
     """Explain one group of probes after the other, and say what is known of those that nothing explains."""
     groups: dict[str, list[Probe]] = {}
     for probe in asked:
-        groups.setdefault(family.group(probe) if hasattr(family, "group") else "", []).append(probe)
+        groups.setdefault(family.group(probe), []).append(probe)
     search = _Search(family, observations, most)
     variants: list[_Partial] = []
     explained: list[Probe] = []
     given_up: list[str] = []
     for name, probes in groups.items():
-        matches = search.least(probes, variants)
+        # what shows nowhere in this group may show in another
+        matches = search.least(probes, variants, beside=1)
         if matches:
             variants, explained = matches, explained + probes
         elif all(isinstance(observations[probe.name], Failed) for probe in explained):
             return Explanation((UNRECOGNISED,), (), (), matched=False)  # nothing to build on
         elif all(earlier in family.GIVEN_UP for earlier in given_up):
             given_up.append(name)  # where something before it is not understood, it shows nothing
+    least = min(variant.faults() for variant in variants)
     known = dict(family.GIVEN_UP[name] for name in given_up if name in family.GIVEN_UP)
-    told = [Variant(known | dict(variant.wrong())) for variant in variants]
-    return _explanation(family, tuple(explained), observations, told, matched=False)
+    told = [Variant(known | dict(variant.wrong())) for variant in variants if variant.faults() == least]
+    return _explanation(family, tuple(explained), observations, told, matched=len(explained) == len(asked))
 
 
 def _explanation(
     family: Any, probes: tuple[Probe, ...], observations: Mapping[str, Answer], variants: list[Variant], matched: bool
 ) -> Explanation:
+    if not variants:
+        return Explanation((UNRECOGNISED,), (), (), matched=False)
     shared = frozenset.intersection(*(codes(variant) for variant in variants))
     first = variants[0]
     named = tuple(sorted(shared)) if shared or (matched and not codes(first)) else (UNRECOGNISED,)
@@ -229,8 +239,11 @@ class _Search:
         self.few = sum(len(d.options) for d in family.SPACE) < FEW
         self.compared = 0
 
-    def least(self, probes: Iterable[Probe], start: Iterable[_Partial] = ()) -> list[_Partial]:
-        """Those that answer all of `probes`, out of what can be made of the variants `start` (of the right one)."""
+    def least(self, probes: Iterable[Probe], start: Sequence[_Partial] = (), beside: int = 0) -> list[_Partial]:
+        """Those that answer all of `probes`, out of what can be made of the variants `start` (of the right one).
+
+        Those that have up to `beside` faults more than the least are found too.
+        """
         observed = self.observations
         probes = list(probes)
         # that something fails tells little: what a probe computes is looked at first, but where the simplest one fails
@@ -247,12 +260,14 @@ class _Search:
             faults, _, variant, at, new = heappop(waiting)
             if at == len(steps):
                 found.append(variant)
-                least = faults
+                least = min(least, faults + beside)
                 continue
+            if found and new > MOST_LATER:
+                continue  # what is found beside the least has few of them
             step = steps[at]
             for decided in self._agreeing(step, variant, _known.setdefault(step, _Node()), new, new):
                 heappush(waiting, (decided.faults(), next(order), decided, at + 1, 0))
-            if new < self._most_new(step, at) and faults < least:
+            if new < self._most_new(step, first=not at and not start) and faults < least:
                 heappush(waiting, (faults + 1, next(order), variant, at, new + 1))
         return found
 
@@ -262,12 +277,12 @@ class _Search:
             self.options[name] = options if left is None else tuple(o for o in options if o.name in left)
         return self.options[name]
 
-    def _most_new(self, step: Probe, at: int) -> int:
+    def _most_new(self, step: Probe, first: bool) -> int:
         if isinstance(self.observations[step.name], Failed):
             return 1  # one fault is enough for a call to fail
         if self.few:
             return self.most
-        return MOST_LATER if at else MOST_WRONG
+        return MOST_WRONG if first else MOST_LATER
 
     def _agreeing(self, probe: Probe, variant: _Partial, node: _Node, new: int, left: int) -> Iterator[_Partial]:
         """Decide one by one what the prediction for `probe` asks about; keep what answers as observed.

@@ -208,7 +208,12 @@ def seen(calls: Iterable[tuple[Answer | None, Array]]) -> dict[str, frozenset[st
     """
     answered = [(answer, values) for answer, values in calls if isinstance(answer, tuple)]
     if answered and all(len(answer) == 1 for answer, _ in answered):
-        return {"returned": frozenset({"the output alone"})}
+        masks = {option.name for d in MASK if d.name == "mask" for option in d.options}
+        return {
+            "returned": frozenset({"the output alone"}),
+            "weights returned": frozenset({"right"}),
+            "mask": frozenset(masks - {"zeroes the returned weights alone"}),
+        }
     pairs = [(*answer, values) for answer, values in answered if len(answer) == 2]
     if not pairs or len(pairs) < len(answered):
         return {}
@@ -259,7 +264,7 @@ def group(probe: Probe) -> str:
         return "extremes" if mask is None else "extremes with masks"
     if mask is not None:
         return "masks to broadcast" if mask.ndim < 2 or mask.shape[0] < first.shape[0] else "masks"
-    return "scale given" if "scale" in probe.kwargs else "tables"
+    return "tables"
 
 
 def project(v: Variant, X: Array, W_Q: Array, W_K: Array, W_V: Array) -> tuple[Array, Array, Array]:
