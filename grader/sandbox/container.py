@@ -160,9 +160,9 @@ class ContainerWorker:
     def has_ended(self, pid: int) -> bool:
         return bool(self._ask("has_ended", pid))
 
-    def family(self, others: list[int]) -> tuple[int, int]:
-        count, held = self._ask("family", others)
-        return int(count), int(held)
+    def family(self, others: list[int]) -> tuple[int, int, float]:
+        count, held, cpu = self._ask("family", others)
+        return int(count), int(held), float(cpu)
 
     def outgrown(self, pid: int, bytes_: int, files: int) -> bool:
         return bool(self._ask("outgrown", pid, bytes_, files))

@@ -41,7 +41,8 @@ def lacks(layers: list[str]) -> str:
         return ""
     if "uid" not in have:
         return "this machine gives neither another user nor Landlock with seccomp, so a submission could reach the judge's files"
-    if any(open_to_all(Path(package.__file__ or "/")) for package in (reference, grader)):
+    right = Path(grader.__file__).parents[1] / "examples" / "base" / "attention.py"
+    if any(open_to_all(path) for path in (right, *(Path(p.__file__ or "/") for p in (reference, grader)))):
         return "this machine has no Landlock and the judge's packages may be read by every user"
     return ""
 

@@ -502,7 +502,7 @@ class WorkerSubject(Asking):
                     raise wire.Closed
                 self._unread += part
             watch.check()
-            self._look_around()
+            self._look_around(watch)
         frame = bytes(self._unread[4:need])
         del self._unread[:need]
         return frame
@@ -518,8 +518,9 @@ class WorkerSubject(Asking):
         if len(self.printed) < 65_536:
             self.printed = (self.printed + text.decode(errors="replace"))[:65_536]
 
-    def _look_around(self) -> None:
-        """Four times a second: memory that several processes take together, and files where the folder has no size of its own."""
+    def _look_around(self, watch: _Watch) -> None:
+        """Four times a second: memory and CPU that several processes take together, and files where the folder has no size of
+        its own."""
         now = time.monotonic()
         if now - self._looked < 0.25:
             return
@@ -528,7 +529,9 @@ class WorkerSubject(Asking):
             raise OutOfTime
         limits = self._sandbox.limits
         assert self._worker is not None
-        count, held = self._worker.family(sorted(self._sandbox.groups - {self._pid}))
+        count, held, cpu = self._worker.family(sorted(self._sandbox.groups - {self._pid}))
+        if count > 1:
+            watch.family(cpu, count)
         allowed = limits.memory_mib * _MIB + (_CONTEXT if self._device != "cpu" else 0)
         if (count > 1 or self._device != "cpu") and held > allowed:
             many = f" in {count} processes" if count > 1 else ""
@@ -598,7 +601,8 @@ class _Watch:
         self._start = self._marked = self._used = clock.look(0.25)
         self._began = self._since = time.monotonic()
         self._delayed: float | None = None
-        self._judges_cpu = self._judges_wall = 0.0
+        self._judges_cpu = self._judges_wall = self._children = 0.0
+        self._family: float | None = None
         self._bytes = 0
 
     def used(self) -> float:
@@ -613,6 +617,13 @@ class _Watch:
         self._judges_cpu += time.thread_time() - cpu
         self._judges_wall += time.monotonic() - wall
         self._since = time.monotonic()
+
+    def family(self, cpu: float, count: int) -> None:
+        """CPU seconds of the process and of its children so far: what they use between two looks counts for the call."""
+        before, self._family = self._family, cpu
+        self._children += max(0.0, cpu - before) if before is not None else 0.0
+        if self._children > self._limits.cpu_seconds:
+            raise _Ended("timeout", f"more than {self._limits.cpu_seconds:g} s of CPU in {count} processes")
 
     def printed(self, size: int) -> None:
         self._bytes += size

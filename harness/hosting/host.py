@@ -188,10 +188,11 @@ class Worker:
         """Whether it ends by itself within a moment."""
         return processes.has_ended(pid)
 
-    def family(self, others: list[int]) -> tuple[int, int]:
-        """How many processes there are below the worker but for other groups, and bytes that they hold together."""
+    def family(self, others: list[int]) -> tuple[int, int, float]:
+        """How many processes there are below the worker but for other groups, bytes that they hold together, and CPU seconds
+        that they have used."""
         found = processes.below(self.pid, set(others))
-        return len(found), sum(map(processes.own_memory, found))
+        return len(found), sum(map(processes.own_memory, found)), sum(map(processes.cpu, found))
 
     def outgrown(self, pid: int, bytes_: int, files: int) -> bool:
         """Whether its folder holds more than that."""

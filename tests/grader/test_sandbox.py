@@ -46,6 +46,15 @@ def test_a_call_ends_as_what_ended_it(submission, body):
         assert subject.call("attention.causal_mask", 2).value == "still here"
 
 
+def test_children_count_for_the_call_that_waits_for_them(submission):
+    """Three busy children of a call that waits reach its limit of CPU before any waiting has an end."""
+    body = "children = [os.fork() for _ in range(3)]\nwhile 0 in children: pass\nfor i in range(999): time.sleep(0.05); i * i\n"
+    limits = Limits(cpu_seconds=1, idle_seconds=60, memory_mib=256)
+    with Sandbox(submission(attention=softmax(body)), limits) as sandbox, sandbox.group("numpy") as subject:
+        outcome = subject.call("attention.softmax", 1)
+    assert (outcome.kind, outcome.text.startswith("more than 1 s of CPU in ")) == ("timeout", True)
+
+
 def test_after_two_limits_a_function_is_not_called_again(submission):
     """The third call ends like the second without being made; other functions still are."""
     with (
