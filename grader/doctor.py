@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import resource
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ class Finding:
 def examine() -> list[Finding]:
     """Looks at everything that a grading needs; nothing is changed on the machine."""
     findings = [
-        Finding("Python", True, f"{platform.python_version()}, {platform.system()} {platform.release()}"),
+        Finding("Python", True, f"{_python(sys.version_info[:3])}, {platform.system()} {platform.release()}"),
         Finding("NumPy", True, version("numpy")),
         _torch(),
         _gpu(),
@@ -50,6 +51,15 @@ def examine() -> list[Finding]:
     if findings[2].ok:
         findings.append(_worker("torch"))
     return findings
+
+
+def _python(version: tuple[int, int, int]) -> str:
+    """The version, and what an older one brings along."""
+    major, minor, micro = version
+    number, mended = f"{major}.{minor}.{micro}", {(3, 11): 10, (3, 12): 6}.get((major, minor), 0)
+    if micro >= mended:
+        return number
+    return f"{number} (from .{mended} on, an archive's headers can no longer hold up its tarfile: CVE-2024-6232)"
 
 
 def _torch() -> Finding:

@@ -20,7 +20,7 @@ FILE = "adapters.toml"
 COURSE_FILE = "adapters.course.toml"
 """A rubric's own mapping, laid beside the submission's where it is graded."""
 
-MOST_BYTES = 2**16
+MOST_BYTES = 2**13  # a name of 64 KiB with a dot after every letter takes the reader of TOML a quarter of a minute
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ step(9, "Report files", "7.9, deliverable")
 
 MOST_BYTES = {"results.json": 2**20, "note.md": 2**20, "loglog.png": 16 * 2**20, "latency.png": 16 * 2**20}
 MOST_PIXELS = 50_000_000
+MOST_SCANS = 64  # of a JPEG that is called .png: each is decoded over the whole picture
 MOST_POINTS = 100_000
 RESOURCES = ("cpu_memory", "gpu_memory", "time", "other")
 SHORTEST_NOTE = 150  # characters: three explanations take more
@@ -240,6 +241,8 @@ def cache(folder: Path) -> None:
 def _picture(folder: Path, name: str) -> None:
     path = _find(folder, name)
     try:
+        if path.read_bytes().count(b"\xff\xda") > MOST_SCANS:
+            raise Fail(f"{name} is a JPEG of more than {MOST_SCANS} scans", "a PNG")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", Image.DecompressionBombWarning)
             with Image.open(path, formats=("PNG", "JPEG")) as image:

@@ -147,6 +147,15 @@ def test_blank_and_broken_pictures_are_found(submission: Callable[..., Path]) ->
     assert "step9.pictures.loglog" in failed(folder)
 
 
+def test_a_jpeg_of_a_few_scans_is_a_picture_and_one_of_hundreds_is_not(submission: Callable[..., Path]) -> None:
+    """Under the name of a PNG too; every scan is decoded over the whole picture."""
+    path = submission() / "report" / "loglog.png"
+    Image.radial_gradient("L").save(path, "JPEG", progressive=True)
+    assert failed(path.parents[1]) == []
+    path.write_bytes(path.read_bytes() + b"\xff\xda" * 100)
+    assert failed(path.parents[1]) == ["step9.pictures.loglog"]
+
+
 def test_a_link_is_not_followed(submission: Callable[..., Path], tmp_path: Path) -> None:
     """A report file that is a link to somewhere else is not there."""
     folder = submission()

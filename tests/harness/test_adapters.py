@@ -72,7 +72,7 @@ def test_a_name_that_is_not_there_is_missing_by_both_names(submission):
         ("[attention]\nsoftmax = 3", "attention.softmax is mapped to '3'"),
         ("[attention]\nsoftmax = 'a b'", "attention.softmax is mapped to 'a b'"),
         ("[attention]\nsoftmax = '__import__'", "write the name of a function in attention.py"),
-        ("#" * 70_000, "larger than 64 KiB"),
+        ("#" * 9_000, "larger than 8 KiB"),
     ],
 )
 def test_what_cannot_be_used_is_told(tmp_path, text, said):
