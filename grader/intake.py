@@ -33,6 +33,7 @@ MAX_FILE_BYTES = 16 * 2**20
 MAX_BYTES = 64 * 2**20
 MAX_UNPACKED = 2 * MAX_BYTES
 MAX_LIST_BYTES = 2**20  # of a zip's list of contents
+MAX_HEADER = 2**13  # of a tar's extended header: names and times of one file
 MAX_SOURCE_BYTES = 512 * 2**10  # of one .py file: the judge parses them, which takes a hundred times their size
 MAX_SOURCES_BYTES = 4 * MAX_SOURCE_BYTES
 MAX_DEPTH = 8
@@ -210,6 +211,19 @@ class _Counted:
         return self._stream.read(size)
 
 
+class _Member(tarfile.TarInfo):
+    """A member whose extended header is of a sane length: before 3.11.10 and 3.12.6 digits in it take quadratic time."""
+
+    def _proc_pax(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if self.size > MAX_HEADER:
+            raise _TooMuch(f"an extended header in it is longer than {MAX_HEADER >> 10} KiB")
+        return super()._proc_pax(archive)  # type: ignore[misc, no-any-return]
+
+
+def _opened_tar(stream: IO[bytes]) -> tarfile.TarFile:
+    return tarfile.open(fileobj=_Counted(stream), mode="r|", tarinfo=_Member)  # type: ignore[call-overload, no-any-return]
+
+
 def _unpacked(path: Path) -> IO[bytes]:
     with path.open("rb") as file:
         magic = file.read(5)
@@ -221,19 +235,21 @@ def _unpacked(path: Path) -> IO[bytes]:
 
 def _is_tar(path: Path) -> bool:
     try:
-        with _unpacked(path) as stream, tarfile.open(fileobj=_Counted(stream), mode="r|"):  # type: ignore[call-overload]
+        with _unpacked(path) as stream, _opened_tar(stream):
             return True
+    except _TooMuch:
+        return True
     except Exception:  # no archive, or one whose first bytes are damaged
         return False
 
 
 def _of_tar(path: Path, findings: list[Finding]) -> Iterator[_Entry]:
     try:
-        with _unpacked(path) as stream, tarfile.open(fileobj=_Counted(stream), mode="r|") as archive:  # type: ignore[call-overload]
+        with _unpacked(path) as stream, _opened_tar(stream) as archive:
             for number, info in enumerate(archive):
                 if number >= MAX_ENTRIES:
                     raise _TooMuch(f"it has more than {MAX_ENTRIES} entries")
-                archive.members = []  # it would keep them all
+                archive.members = []  # type: ignore[attr-defined]  # it would keep them all
                 if info.isdir():
                     continue
                 file = archive.extractfile(info) if info.isreg() else None

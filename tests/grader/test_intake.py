@@ -196,6 +196,21 @@ def test_a_stream_is_unpacked_no_further_than_the_cap(submission, tmp_path, monk
     assert "unpacks to more than 1 MiB" in findings[0]
 
 
+@pytest.mark.parametrize("first", [False, True])
+def test_an_extended_header_of_a_tar_has_a_length(submission, tmp_path, first):
+    """What stands before it is taken; a name of umlauts needs such a header too, and is no matter."""
+    with tarfile.open(tmp_path / "up.tar", "w", format=tarfile.PAX_FORMAT) as archive:
+        if not first:
+            archive.add(submission(), "lab")
+            archive.add(submission() / "attention.py", "lab/\N{LATIN SMALL LETTER U WITH DIAERESIS}bung.py")
+        header = tarfile.TarInfo("x")
+        header.type, header.size = tarfile.XHDTYPE, 9_000
+        archive.addfile(header, io.BytesIO(b"1" * 9_000))
+    found, told = files(tmp_path / "up.tar")
+    assert ("\N{LATIN SMALL LETTER U WITH DIAERESIS}bung.py" in found) == (not first)
+    assert told[0].endswith("an extended header in it is longer than 8 KiB, and the rest was left out.")
+
+
 def test_junk_is_not_even_unpacked(submission, tmp_path):
     """What macOS and editors put in is skipped by its name, whatever it holds."""
     path = zipped(tmp_path / "up.zip", submission())
