@@ -1,4 +1,4 @@
-"""Step 2: the worked head of chapter section 7.2, to the four decimals that it prints."""
+"""Step 2: the worked head of chapter section 7.2, and the sinusoids of 7.4, to the four decimals that they print."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import partial
 
 import numpy as np
 
-from harness.attend import PROJECT, SDPA, SELF, SOFTMAX, self_attend, self_output, weigh
+from harness.attend import POSITIONS, PROJECT, SDPA, SELF, SOFTMAX, self_attend, self_output, weigh
 from harness.check import check
 from harness.expect import Asked, ask
 from harness.rounding import negligible
@@ -25,6 +25,8 @@ V = np.array([[1.00, 0.20], [0.20, 1.00], [0.10, 0.20]])
 SCORES = np.array([[2.46, 0.54, 0.03], [0.54, 2.46, 0.27], [2.73, 2.97, 0.30]])
 WEIGHTS = np.array([[0.6961, 0.1791, 0.1249], [0.1750, 0.6804, 0.1446], [0.4230, 0.5012, 0.0759]])
 OUTPUTS = np.array([[0.7444, 0.3433], [0.3256, 0.7443], [0.5308, 0.6009]])
+
+POSITIONS_AT_4 = np.array([[0, 1, 0, 1], [0.8415, 0.5403, 0.0100, 1.0], [0.9093, -0.4161, 0.0200, 0.9998]])
 
 TOKENS = ("kedi", "sütü", "içti")
 TRANSPOSE_OR_AXIS = ("scores-transposed", "softmax-wrong-axis", "weights-transposed", "scale-missing")
@@ -93,3 +95,20 @@ def another_order_of_the_tokens(subject: Subject) -> None:
     back = np.argsort(order)
     asked, output = self_output(subject, E[order], W_Q, W_K, W_V)
     as_printed(asked, "outputs", output[back], OUTPUTS)
+
+
+@check(
+    "step2.positions",
+    functions=POSITIONS,
+    families="positions",
+    public=True,
+    about=("positions-sin-cos-swapped", "positions-from-one", "positions-halves"),
+)
+def the_sinusoids_are_the_chapters(subject: Subject) -> None:
+    """At d = 4 the first three positions are those of section 7.4."""
+    asked = ask(subject, POSITIONS, 3, 4)
+    table = asked.array((3, 4)).astype(np.float64)
+    if np.abs(table - POSITIONS_AT_4).max() > 0.5e-4 + negligible("float32", 3, 1):
+        row = int(np.abs(table - POSITIONS_AT_4).max(axis=1).argmax())
+        seen = f"position {row} is {np.round(table[row], 4).tolist()}"
+        raise asked.fail(seen, f"{POSITIONS_AT_4[row].tolist()}, as in the chapter", got=table)

@@ -174,20 +174,6 @@ def products_depend_on_the_offset_alone(subject: Subject, case: tuple[int, int])
         raise asked.fail("neighbours have the product of equal positions", "another number for offset 1", got=table)
 
 
-@of_positions(
-    "step4.positions.chapter-table", about=("positions-sin-cos-swapped", "positions-from-one", "positions-halves")
-)
-def the_chapters_table_of_sinusoids(subject: Subject) -> None:
-    """At d = 4 the first three positions are the chapter's, to four decimals."""
-    asked = ask(subject, POSITIONS, 3, 4)
-    table = asked.array((3, 4)).astype(np.float64)
-    printed = np.array([[0, 1, 0, 1], [0.8415, 0.5403, 0.0100, 1.0], [0.9093, -0.4161, 0.0200, 0.9998]])
-    if np.abs(table - printed).max() > 0.5e-4 + negligible(_dtype(asked), 3, 1):
-        row = int(np.abs(table - printed).max(axis=1).argmax())
-        seen = f"position {row} is {np.round(table[row], 4).tolist()}"
-        raise asked.fail(seen, f"{printed[row].tolist()}, as in the chapter", got=table)
-
-
 def _dtype(asked: Asked) -> np.dtype[np.floating]:
     """That of the answer: a table may be of any float."""
     dtype = asked.value.dtype

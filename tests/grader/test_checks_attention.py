@@ -103,7 +103,7 @@ FAILS = {
     "positions-halves": "step4.positions.pairs-of-length-one",
     "positions-sin-cos-swapped": "step4.positions.first-row",
     "positions-from-one": "step4.positions.first-row",
-    "positions-wrong-frequency": "step4.positions.chapter-table",
+    "positions-wrong-frequency": "step2.positions step4.positions.agrees",
     "positions-wrong-frequency--own-column": "step4.positions.pairs-of-length-one",
     "positions-wrong-frequency--base": "step4.positions.agrees step4.equivariance.chapter-shuffle",
 }
