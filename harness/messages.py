@@ -748,8 +748,9 @@ _EXPERIMENTS = {
     ),
     "memory-not-peak": Message(
         "Not the peak",
-        "What is reported is held at the end, or was held before, and is not the peak while fn ran.",
-        "What is read before, during and after fn(): peak minus what was held before.",
+        "What is reported is not the peak while fn ran: it is held at the end, was held before, or is the peak of an earlier call.",
+        "What is read before, during and after fn(): peak minus what was held before. A peak has to be reset, and ru_maxrss "
+        "cannot be.",
         "7.9, step 6",
     ),
     "search-linear": Message(

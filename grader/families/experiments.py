@@ -28,19 +28,31 @@ Observe = Callable[[Subject], dict[str, Answer]]
 NOTHING = Explanation((UNRECOGNISED,), (), (), matched=False)
 
 
+MOST_NUMBERS = 10_000
+
+
 def _number(value: Any) -> Any:
     """A plain number as a float; anything else as it is."""
     if isinstance(value, np.ndarray) and value.ndim == 0:
         value = value.item()
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else value
+    if (
+        not isinstance(value, int | float)
+        or isinstance(value, bool)
+        or (isinstance(value, int) and abs(value) >= 2**1000)
+    ):
+        return value
+    return float(value)
 
 
 def _numbers(value: Any) -> Any:
     """A list of numbers as an array; anything else as it is."""
-    items = (
-        [_number(v) for v in value] if isinstance(value, list | tuple | np.ndarray) and np.ndim(value) == 1 else None
-    )
-    return np.array(items) if items is not None and all(isinstance(v, float) for v in items) else value
+    if isinstance(value, np.ndarray):
+        plain = value.ndim == 1 and len(value) <= MOST_NUMBERS and value.dtype.kind in "fiu"
+        return value.astype(float) if plain else value
+    if not isinstance(value, list | tuple) or len(value) > MOST_NUMBERS:
+        return value
+    items = [_number(v) for v in value]
+    return np.array(items) if all(isinstance(v, float) for v in items) else value
 
 
 def _judged(outcome: Outcome, read: Callable[[Any], Answer]) -> dict[str, Answer]:

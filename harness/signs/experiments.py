@@ -40,15 +40,19 @@ UNLOGGED: list[tuple[str, Array, Array]] = [
 
 def _numbers(value: Any, count: int) -> Array | None:
     """A list of that many floats as an array, else None."""
-    if not isinstance(value, list | tuple | np.ndarray) or len(value) != count:
+    if isinstance(value, np.ndarray):
+        return value.astype(float) if value.shape == (count,) and value.dtype.kind in "fiu" else None
+    if not isinstance(value, list | tuple) or len(value) != count:
         return None
-    plain = [v.item() if isinstance(v, np.ndarray) and v.ndim == 0 else v for v in value]
-    return np.array(plain, float) if all(type(v) in (int, float) for v in plain) else None
+    plain = [_float(v) for v in value]
+    return None if None in plain else np.array(plain, float)
 
 
 def _float(value: Any) -> float | None:
     value = value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value
-    return float(value) if type(value) in (int, float) else None
+    if type(value) is int:
+        return float(value) if abs(value) < 2**1000 else None
+    return value if type(value) is float else None
 
 
 # -- step 3 -----------------------------------------------------------------------------------------------------------
@@ -469,21 +473,19 @@ def _score_bytes(subject: Asking) -> Iterator[Hint]:
 
 
 def _largest_n(subject: Asking) -> Iterator[Hint]:
-    def found(up_to: int, start: int = 8, limit: int = 5000) -> Any:
-        return subject.call("experiments.largest_n", Callback(lambda n: n <= up_to), start=start, limit=limit).value
+    def found(up_to: int) -> float | None:
+        return _float(subject.call("experiments.largest_n", Callback(lambda n: n <= up_to), start=8, limit=5000).value)
 
-    got, wrong = (
-        found(1000),
-        {1001: "", 512: ", the last doubling", 1024: ", the first doubling that does not", 999: ""},
-    )
-    if type(got) in (int, float) and got in wrong:
-        yield Hint("search-off-by-one", f"Where every n up to 1000 fits, largest_n gives {got:g}{wrong[int(got)]}.")
+    wrong = {1001.0: "", 512.0: ", the last doubling", 1024.0: ", the first doubling that does not", 999.0: ""}
+    got = found(1000)
+    if got is not None and got in wrong:
+        yield Hint("search-off-by-one", f"Where every n up to 1000 fits, largest_n gives {got:g}{wrong[got]}.")
     none = found(5)
-    if type(none) in (int, float) and none != 0:
+    if none:
         yield Hint("search-bounds", f"Where not even start=8 fits, largest_n gives {none:g}, expected 0.")
     for up_to in (10**6, 5000):
         all_fit = found(up_to)
-        if got == 1000 and type(all_fit) in (int, float) and all_fit != 5000:
+        if got == 1000 and all_fit is not None and all_fit != 5000:
             yield Hint(
                 "search-bounds", f"Where every n up to {up_to} fits, largest_n with limit=5000 gives {all_fit:g}."
             )
