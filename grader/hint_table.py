@@ -1,4 +1,4 @@
-"""Writes harness/breaks.json: which public checks of attention.py each fault that the judge knows can fail.
+"""Writes harness/breaks.py: which public checks of attention.py each fault that the judge knows can fail.
 
     python -m grader.hint_table
 
@@ -7,22 +7,27 @@ A student's run has no faults of the judge's to try a failing case on, so it loo
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
 
+import harness
 from grader.blame import ATTENTION, space_of, subject_of
 from harness import check as checking
-from harness import draws, hints
+from harness import draws
 from harness.check import Fail
 from harness.local import PUBLIC_SECRET, public_checks
 from harness.subject import Subject
 from reference.variants.space import Variant, wrong_options
 
 STEPS = {1, 2, 4, 7}
+FILE = Path(harness.__file__).with_name("breaks.py")
+HEAD = '''"""Which public checks of attention.py each fault can fail: made by `python -m grader.hint_table`, not by hand."""
+
+from __future__ import annotations
+'''
 
 
 def table(names: Iterable[str] = ATTENTION) -> dict[str, list[str]]:
@@ -30,10 +35,11 @@ def table(names: Iterable[str] = ATTENTION) -> dict[str, list[str]]:
     checks = [c for c in public_checks(STEPS) if c.needs == "numpy"]
     found: dict[str, set[str]] = {check.id: set() for check in checks}
     for family in names:
+        asking = [c for c in checks if f"attention.{ATTENTION[family]}" in c.functions]
         for decision in space_of(family):
             for option in wrong_options(decision):
                 subject = subject_of({family: Variant({decision.name: option})})
-                for check in checks:
+                for check in asking:
                     if option.code and option.code not in found[check.id] and _fails(check, subject):
                         found[check.id].add(option.code)
     return {id: sorted(codes) for id, codes in sorted(found.items())}
@@ -56,9 +62,12 @@ def _fails(check: checking.Check, subject: Subject) -> bool:
 
 
 def spelled(found: dict[str, list[str]]) -> str:
-    lines = ",\n".join(f"  {json.dumps(id)}: {json.dumps(codes)}" for id, codes in found.items())
-    return f"{{\n{lines}\n}}\n"
+    """The table as a module, as the project's formatter would lay it out."""
+    lines = [HEAD, "BREAKS: dict[str, tuple[str, ...]] = {"]
+    for id, codes in found.items():
+        lines += [f'    "{id}": (', *(f'        "{code}",' for code in codes), "    ),"]
+    return "\n".join([*lines, "}", ""])
 
 
 if __name__ == "__main__":
-    Path(hints.BREAKS).write_text(spelled(table()))
+    FILE.write_text(spelled({id: codes for id, codes in table().items() if codes}))

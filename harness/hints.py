@@ -7,14 +7,12 @@ gets none. The looking is done in harness.signs.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 
+from harness.breaks import BREAKS
 from harness.check import Check, CheckResult
 from harness.messages import MESSAGES
 from harness.signs import Hint
@@ -22,9 +20,6 @@ from harness.signs import attention as signs_attention
 from harness.signs import decoder as signs_decoder
 from harness.signs import experiments as signs_experiments
 from harness.subject import Asking
-
-BREAKS = Path(__file__).with_name("breaks.json")
-"""Made by the judge's own faults: what each check of attention.py fails for."""
 
 GENERAL = {"raised", "missing", "wrong-shape", "wrong-dtype", "not-finite", "not-an-array", "unrecognised"}
 FAMILIES: dict[str, Callable[[Asking], Iterator[Hint]]] = {
@@ -93,18 +88,10 @@ class Hints:
         return [] if first is None else [first, *(hint for hint in found if hint.code is not None and hint != first)]
 
 
-@cache
-def _breaks() -> dict[str, frozenset[str]]:
-    """For the checks of attention.py: the faults that fail each by themselves."""
-    found = json.loads(BREAKS.read_text()) if BREAKS.is_file() else {}
-    return {id: frozenset(codes) for id, codes in found.items()}
-
-
 def explains(check: Check, code: str) -> bool:
     """Whether this fault can fail this check, as far as that is known."""
-    breaks = _breaks()
-    known = check.id in breaks and any(code in codes for codes in breaks.values())
-    return not known or code in breaks[check.id]
+    known = check.id in BREAKS and any(code in codes for codes in BREAKS.values())
+    return not known or code in BREAKS[check.id]
 
 
 def _away(hint: Hint, result: CheckResult) -> int:
