@@ -58,10 +58,9 @@ def explaining(check: Check, case: Any, seed: int, found: Mapping[str, Explanati
             code = option.code
             if code is None or code in named or code not in found[family].codes:
                 continue
+            alone = {family: _alone(variant, decision, option)}
             rest = {**served, family: _without(variant, decision)}
-            if not _fails(check, case, seed, rest) or _fails(
-                check, case, seed, {family: _alone(variant, decision, option)}
-            ):
+            if _fails(check, case, seed, alone) or not _fails(check, case, seed, rest):
                 named[code] = found[family]
     return named
 
