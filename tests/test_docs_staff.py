@@ -121,7 +121,7 @@ def test_every_option_that_a_page_names_is_there(page: Path) -> None:
 def test_no_command_of_a_page_is_run_by_no_test(page: Path) -> None:
     """A page's commands stand in blocks that tests find by their kind, and in no other."""
     kinds = set(re.findall(r"^```(.+)\n(?:.*\n)*?```$", page.read_text(), re.MULTILINE))
-    assert kinds <= {"sh", "sh docker", "bat", "yaml", "diff", "python"}
+    assert kinds <= {"sh", "sh docker", "bat", "yaml", "diff", "python", "toml"}
     fences = re.findall(r"^ *(?:```|~~~).*$", page.read_text(), re.MULTILINE)
     assert all(fence.startswith("```") for fence in fences)
     assert fences[1::2] == ["```"] * (len(fences) // 2)  # so that each block has a kind

@@ -76,7 +76,7 @@ def test_grading_prints_and_writes_both_files(command, graded, tmp_path):
     assert result.exit_code == 0
     assert "No final score." in result.output
     assert json.loads((tmp_path / "r.json").read_text())["seed"] == "f1n9e4p41n75"
-    assert "f1n9e4p41n75" in (tmp_path / "r.html").read_text()
+    assert "f1n9e4p41n75" not in (tmp_path / "r.html").read_text()  # which is no business of a student
 
 
 def test_quiet_prints_nothing(command, graded):
