@@ -203,6 +203,13 @@ _known: dict[tuple[str, frozenset[tuple[str, Option]]], Answer] = {}
 _asked: dict[str, frozenset[str]] = {}
 
 
+MOST_TRIED = 6_000  # answers held against those of a submission: what takes more is as good as unexplained
+
+
+class _Exhausted(Exception):
+    """The search has gone far enough."""
+
+
 class Search:
     """The least wrong variants that answer as observed."""
 
@@ -215,7 +222,10 @@ class Search:
         """Those with the fewest faults, at most so many, beside what is settled already."""
         for budget in range(most + 1):
             self.two_at_once = budget < MOST_WRONG  # of three, each must show at a place of its own
-            found = {frozenset(v.items()): v for settled in beside for v in self._from(settled, 0, budget)}
+            try:
+                found = {frozenset(v.items()): v for settled in beside for v in self._from(settled, 0, budget)}
+            except _Exhausted:
+                return []
             if found:
                 return list(found.values())
         return []
@@ -265,6 +275,8 @@ class Search:
     def agrees(self, variant: Variant, probe: Probe) -> bool:
         key = (probe.name, self._relevant(variant, probe))
         if key not in self._agrees:
+            if len(self._agrees) >= MOST_TRIED:
+                raise _Exhausted
             answer = self.answer(variant, probe)
             key = (probe.name, self._relevant(variant, probe))
             self._agrees[key] = same(answer, _blind(answer, self.observations[probe.name]), probe)

@@ -234,11 +234,11 @@ SCRIPTS: tuple[Script, ...] = (
     _script("caches made", "?prefill a 0:4; ?held a 0; ?prefill b 2:5; ?held b 0", "decoder", model="placed"),
     _script(
         "ids",
-        "?generate 0:5 6 plain; ?generate 0:5 0 plain; ?generate 2:5 4 plain; ?generate 0:5 6 cached; "
-        "?generate 0:5 0 cached; ?generate 2:5 4 cached; ?generate 0:5 6 cached",
+        "?generate 0:5 6 plain; ?generate 2:5 4 plain; ?generate 0:5 6 cached; ?generate 2:5 4 cached; ?generate 0:5 6 cached",
         "generate",
         model="plain",
     ),
+    _script("no ids", "?generate 0:5 0 plain; ?generate 0:5 0 cached", "generate", model="plain"),
     _script("ids of two layers", "?generate 0:5 5 plain; ?generate 0:5 5 cached", "generate", model="deep"),
     _script(
         "ids below zero",
@@ -249,7 +249,7 @@ SCRIPTS: tuple[Script, ...] = (
     _script(
         "every id",
         "; ".join(
-            f"?generate {TEXT.index(t)}:{TEXT.index(t) + 1} 2 {how}" for how in ("plain", "cached") for t in range(9)
+            f"?generate {TEXT.index(t)}:{TEXT.index(t) + 1} 3 {how}" for how in ("plain", "cached") for t in range(9)
         ),
         "generate",
         model="repeating",
@@ -363,14 +363,17 @@ class _Run:
         given = self.caches.get(name)
         try:
             if kind == "prefill":
-                logits, self.caches[name] = self.student.prefill(tokens, given)
+                logits, cache = self.student.prefill(tokens, given)
+                rows = logits() if asked else None  # a prefill that raises gives no cache back
+                self.caches[name] = cache
                 if given is not None:
                     self.given[name] = given
             else:
                 logits = self.student.decode(tokens, self.caches[name])
+                rows = logits() if asked else None
         except (IndexError, ValueError) as error:
             return self._why(error, self.script.refuses(self.op))
-        return (logits(),) if asked else ()
+        return () if rows is None else (rows,)
 
 
 def read(variant: Variant, decision: str, answers: Mapping[str, Answer]) -> tuple[float, ...]:

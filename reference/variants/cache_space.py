@@ -12,6 +12,7 @@ from reference.variants.space import Decision, Option, Variant, decision
 
 WALKS = ("forward", "prefill", "decode")
 CACHED = ("prefill", "decode")
+TOO = ", forward too"  # of an option whose forward runs through a cache as well
 LOOPS = ("plain", "cached")  # generate without a cache, and with one
 SIZES = (*(float(n) for n in range(1, 11)), 12.0, 15.0, 16.0, 20.0, 24.0, 30.0, 32.0, 40.0, 48.0, 50.0, 60.0, 64.0)
 LAST = -1.0  # the last id of the vocabulary
@@ -247,6 +248,7 @@ LAYERS: tuple[Decision, ...] = (
         Option("not stored, place counted", "cache-not-appended", common=False),
         Option("twice", "cache-appended-twice"),
         Option("twice, seen once", "cache-appended-twice"),
+        Option("run twice", "cache-appended-twice"),
     ),
     decision("prompt", Option("stored twice", "cache-appended-twice"), Option("run twice", "cache-appended-twice")),
     decision(
@@ -267,6 +269,9 @@ LAYERS: tuple[Decision, ...] = (
         Option("keys of layer 0", "cache-layer-mixed"),
         Option("values of layer 0", "cache-layer-mixed"),
         Option("layer 0", "cache-layer-mixed"),
+        Option("keys of layer 0, forward too", "cache-layer-mixed"),
+        Option("values of layer 0, forward too", "cache-layer-mixed"),
+        Option("layer 0, forward too", "cache-layer-mixed"),
         Option("the layer before", "cache-layer-mixed"),
         Option("the last layer", "cache-layer-mixed", common=False),
     ),
@@ -276,8 +281,15 @@ LAYERS: tuple[Decision, ...] = (
         Option("keys as values", "cache-keys-values-swapped"),
         Option("values as keys", "cache-keys-values-swapped", common=False),
         Option("keys and values exchanged", "cache-keys-values-swapped"),
+        Option("keys as values, forward too", "cache-keys-values-swapped"),
+        Option("keys and values exchanged, forward too", "cache-keys-values-swapped"),
     ),
-    *pathwise("gives", CACHED, Option("values as keys", "cache-keys-values-swapped")),
+    *pathwise(
+        "gives",
+        CACHED,
+        Option("values as keys", "cache-keys-values-swapped"),
+        Option("values as keys, forward too", "cache-keys-values-swapped"),
+    ),
     *pathwise(
         "residual",
         WALKS,
@@ -305,7 +317,15 @@ LAYERS: tuple[Decision, ...] = (
         Option("replaced", "cache-given-ignored"),
         Option("copied", "cache-given-ignored"),
     ),
-    decision("overfull chunk", Option("stored in part", "cache-unbounded")),
+    decision(
+        "overfull chunk",
+        Option("stored in part", "cache-unbounded"),
+        Option("stored in part in the first layer", "cache-unbounded"),
+    ),
+    decision(
+        "own cache",
+        *(Option(f"{dtype}{too}", "cache-wrong-dtype") for dtype in ("float32", "float16") for too in ("", TOO)),
+    ),
     decision("default", Option("one for all calls", "cache-shared-state")),
     # styles that are no fault, and show only beside a fault of storage
     decision("forward through", Option("a roomy cache"), Option("an exact cache")),
@@ -315,6 +335,7 @@ LAYERS: tuple[Decision, ...] = (
 )
 
 GENERATE: tuple[Decision, ...] = (
+    decision("nothing asked", Option("nothing given")),  # a style beside another number of ids
     *pathwise(
         "count",
         LOOPS,
@@ -341,12 +362,15 @@ GENERATE: tuple[Decision, ...] = (
         LOOPS,
         Option("after", "generate-not-greedy", examples=IDS),
         Option("before", "generate-not-greedy", examples=IDS),
+        Option("after, but for the first", "generate-not-greedy", examples=IDS),
     ),
     *pathwise(
         "row",
         LOOPS,
         Option("first", "decode-stale-logits"),
         Option("last but one", "decode-stale-logits"),
+        Option("first, of the prompt", "decode-stale-logits"),
+        Option("last but one, of the prompt", "decode-stale-logits"),
         Option("the prompt's last, always", "decode-stale-logits"),
     ),
     decision(

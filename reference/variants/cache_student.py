@@ -14,11 +14,12 @@ import numpy as np
 from reference.attention import Array, softmax
 from reference.attention import sinusoidal_positions as table_of_positions
 from reference.decoder import Decoder, Layer
-from reference.variants.cache_space import CACHED, LAST, LOOPS, WALKS, Taken, along, taken
+from reference.variants.cache_space import CACHED, LAST, LOOPS, TOO, WALKS, Taken, along, taken
 from reference.variants.cache_store import FULL, Store
 from reference.variants.space import Variant
 
 Logits = Callable[[], Array]
+IN_FORWARD = ("prefill.reads", "prefill.gives", "prefill.layer read", "own cache")
 
 
 class Student:
@@ -33,8 +34,13 @@ class Student:
     def say(self, name: str) -> Taken:
         return taken(self.variant, name)
 
-    def new_cache(self, capacity: int) -> Store:
-        heads, dtype = self.model.n_kv_heads, self.model.embedding.dtype.name
+    def own_cache(self, capacity: int) -> Store:
+        """One that nobody gave."""
+        dtype = self.say("own cache").name
+        return self.new_cache(capacity, None if dtype == "right" else dtype.removesuffix(TOO))
+
+    def new_cache(self, capacity: int, dtype: str | None = None) -> Store:
+        heads, dtype = self.model.n_kv_heads, dtype or self.model.embedding.dtype.name
         row = (heads, self.model.layers[0].W_K.shape[1] // heads)
         return Store(self.say, len(self.model.layers), row, capacity, dtype, watched="dtype")
 
@@ -42,8 +48,10 @@ class Student:
 
     def forward(self, tokens: list[int]) -> Array:
         through = self.say("forward through").name if self._shows_in_one_append() else "right"
+        if any(self.say(name).name.endswith(TOO) for name in IN_FORWARD):
+            through = "a roomy cache"
         room = {"right": 0, "an exact cache": len(tokens)}.get(through, len(tokens) + 64)
-        cache = None if through == "right" else self.new_cache(room)
+        cache = None if through == "right" else self.own_cache(room)
         return self._pass("forward", tokens, cache)()
 
     def _shows_in_one_append(self) -> bool:
@@ -60,7 +68,7 @@ class Student:
             if shared and self.made_by_prefill is not None:
                 cache = self.made_by_prefill
             else:
-                cache = self.made_by_prefill = self.new_cache(len(tokens) + 1024)
+                cache = self.made_by_prefill = self.own_cache(len(tokens) + 1024)
         else:
             given = self.say("given").name
             if given == "replaced" or (given == "replaced when empty" and len(cache) == 0):
@@ -68,6 +76,11 @@ class Student:
             elif given == "copied":
                 cache = cache.copy()
         if self.uncommon and len(cache) + len(tokens) > cache.capacity and self.say("overfull chunk").name != "right":
+            if self.say("overfull chunk").name.endswith("first layer"):
+                fits = cache.copy()
+                self._pass("prefill", tokens[: cache.capacity - len(cache)], fits)
+                cache.slots[0] = fits.slots[0]
+                raise ValueError(FULL)
             rows = [self._pass("prefill", [token], cache) for token in tokens]
             return (lambda: np.concatenate([row() for row in rows])), cache
         if self.say("prompt").name == "run twice":
@@ -84,6 +97,8 @@ class Student:
 
     def decode(self, token: int, cache: Store) -> Logits:
         before = cache.last
+        if self.say("store").name == "run twice":
+            self._pass("decode", [token], cache)
         logits = self._pass("decode", [token], cache)
         cache.last = lambda: logits()[0]
         return partial(self._decoded, before, cache.last)
@@ -98,12 +113,15 @@ class Student:
         more = {"one more": n + 1, "one fewer": n - 1, "at least one": max(n, 1), "first left out": n + 1}
         more["the total length, at least one"] = max(n - len(prompt), 1) if n else 0
         more |= dict.fromkeys(("the total length", "the total length, with the prompt"), n - len(prompt))
+        if n == 0 and self.say("nothing asked").name != "right":
+            return []
         ids: list[int] = []
         cache: Store | None = None
         kept: Array | None = None
         while len(ids) < more.get(count.name, n):
             if not use_cache:
-                last = _row(self.forward(prompt + ids), row.name)
+                of_all = not row.name.endswith("of the prompt") or not ids
+                last = _row(self.forward(prompt + ids), row.name if of_all else "right")
             elif cache is None:
                 cache, last = self._begin(prompt, row.name)
             elif self.say("fed").name == "the whole text each time":
@@ -117,7 +135,7 @@ class Student:
             if stop.name == "before" and best == end:
                 break
             ids.append(best)
-            if stop.name == "after" and best == end:
+            if stop.name.startswith("after") and best == end and (len(ids) > 1 or stop.name == "after"):
                 break
         front = prompt if count.name.endswith("with the prompt") else []
         front = prompt[-1:] if count.name == "with the last of the prompt" else front
@@ -209,8 +227,10 @@ class Student:
         if cache is None:
             K, V = k, v
         elif walk == "forward":
+            if self.say("prefill.gives").name != "right":
+                k, v = v, k
             cache.append(i, k, v)
-            K, V = cache.read(i, 0), cache.read(i, 1)
+            K, V = self._read("prefill", i, cache)
         else:
             if along(self.variant, "gives", walk, CACHED).name != "right":
                 k, v = v, k
@@ -238,10 +258,11 @@ class Student:
     def _read(self, walk: str, i: int, cache: Store) -> tuple[Array, Array]:
         """The keys and the values that attention of layer i gets."""
         layer = along(self.variant, "layer read", walk, CACHED).name if len(cache.slots) > 1 else "right"
+        layer = layer.removesuffix(TOO)
         other = {"the layer before": max(i - 1, 0), "the last layer": len(cache.slots) - 1, "right": i}.get(layer, 0)
         K = cache.read(i if layer == "values of layer 0" else other, 0)
         V = cache.read(i if layer == "keys of layer 0" else other, 1)
-        reads = along(self.variant, "reads", walk, CACHED).name
+        reads = along(self.variant, "reads", walk, CACHED).name.removesuffix(TOO)
         if reads == "keys as values":
             return K, K
         if reads == "values as keys":
@@ -396,7 +417,7 @@ def _merge(out: Array, how: str) -> Array:
 
 def _row(logits: Array, how: str) -> Array:
     """The row of a table of logits that the next token is taken from."""
-    at = {"first": 0, "last but one": -2}.get(how, -1)
+    at = {"first": 0, "last but one": -2}.get(how.removesuffix(", of the prompt"), -1)
     row: Array = logits[at] if len(logits) > 1 else logits[0]
     return row
 
