@@ -84,7 +84,7 @@ def store(subject: Subject, cache: Handle, layer: int, k: Any, v: Any) -> None:
 def length(subject: Subject, cache: Handle) -> int:
     asked = ask(subject, "@len", cache, shown="len(cache)")
     if type(asked.value) is not int:
-        raise asked.fail("len(cache) is no int", "a number of tokens", "not-an-array")
+        raise asked.fail("len(cache) is not an int", "a number of tokens", "not-an-array")
     return asked.value
 
 
@@ -375,7 +375,8 @@ def bytes_held(subject: Subject, case: CacheCase) -> None:
     right = 2 * case.n_layers * case.n_kv_heads * case.d_head * tokens * ITEMSIZE[case.dtype.name]
     asked = ask(subject, "@attr", cache, "nbytes", shown="cache.nbytes")
     if asked.number() != right:
-        what = f"{tokens} tokens in {case.n_layers} layers of {case.n_kv_heads} x {case.d_head}, {case.dtype.name}"
+        many, layers = ("s" if number != 1 else "" for number in (tokens, case.n_layers))
+        what = f"{tokens} token{many} in {case.n_layers} layer{layers} of {case.n_kv_heads} x {case.d_head}, {case.dtype.name}"
         raise asked.fail(f"nbytes is {asked.number():g} for {what}", f"{right}")
 
 
