@@ -105,7 +105,7 @@ def test_every_option_that_a_page_names_is_there(page: Path) -> None:
 
     text = page.read_text()
     for name, rest in re.findall(r"\battnlab (\w+)([^`\n]*)", text):
-        words = [name, *re.findall(r"^ (student|gradescope)\b", rest)]
+        words = [name, *re.findall(r"^ (student|gradescope|prices)\b", rest)]
         for option in ["--help", *re.findall(r"--[a-z-]+", rest)]:
             assert option in CliRunner().invoke(main, [*words, "--help"]).output, (words, option)
     dockerfile = (ROOT / "Dockerfile").read_text()
