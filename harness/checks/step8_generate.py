@@ -10,7 +10,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from harness.check import Fail, check
-from harness.checks.step8_cache import FORWARD, GENERATE
+from harness.checks.step8_cache import FORWARD, GENERATE, PREFILL
 from harness.checks.step8_decoder import DECODING, VOCABULARY, Sizes, forward, keep_model, random_decoder, sizes
 from harness.expect import Asked, ask
 from harness.subject import Subject
@@ -338,10 +338,34 @@ def rows_with_the_cache(subject: Subject, case: Sizes) -> None:
     stands_on="step8.generate.without-the-cache",
 )
 def rows_without_the_cache(subject: Subject, case: Sizes) -> None:
-    """With use_cache=False, every new token costs the whole text again."""
+    """With use_cache=False, every new token costs the whole text again, and once."""
     _gives_all(subject, case, False)
     grown = growth(subject, case, False)
     if grown is not None and grown < _BETWEEN:
         seen = f"{NEW - 1} more tokens cost {grown:.2f} times the rows of keys that a prompt of {PROMPT} costs"
         call = f"generate(model, prompt, {NEW}, use_cache=False)"
         raise Fail(seen, f"about {_RECOMPUTED:.1f} times", code="use-cache-ignored", call=call)
+    passes = passes_without_the_cache(subject)
+    if passes is not None and passes > 1.6 * (NEW + 1):
+        seen = (
+            f"{NEW} tokens cost as many rows of keys as about {passes:.0f} passes of forward over texts of this length"
+        )
+        call = f"generate(model, prompt, {NEW}, use_cache=False)"
+        raise Fail(seen, f"{NEW}, or {NEW + 1}", code="speedup-faked", call=call)
+
+
+def passes_without_the_cache(subject: Subject) -> float | None:
+    """As how many passes of the submission's own forward or prefill, over texts of the mean length, NEW ids count; None where
+    nothing is counted. With one head, as a pass may be written once for all of them or once for each."""
+    case = Sizes(1, 1, 1, 4, "none", "float64", PROMPT, 11)
+    fields, prompt = random_decoder(case)
+    calls: tuple[tuple[str, dict[str, bool], tuple[int, ...]], ...] = (
+        (FORWARD, {}, ()),
+        (PREFILL, {}, ()),
+        (GENERATE, {"use_cache": False}, (NEW,)),
+    )
+    rows = [subject.call("@rows", fields, name, prompt, *more, **options).value for name, options, more in calls]
+    if not all(type(n) is float and n > 0 and n % PROMPT == 0 for n in rows[:2]) or type(rows[2]) is not float:
+        return None
+    one_pass = max(rows[:2]) * (PROMPT + NEW / 2) / PROMPT
+    return float(rows[2] / one_pass)
