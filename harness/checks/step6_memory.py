@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harness.check import Fail, check, note
 from harness.expect import Asked, ask, spell_value
 from harness.subject import Call, Subject
-from harness.values import Blank, Callback
+from harness.values import Blank, Callback, Handle
 
 BYTES, PEAK, LARGEST = "experiments.score_bytes", "experiments.measure_peak_memory", "experiments.largest_n"
 
@@ -189,7 +189,7 @@ def peak_of_each_call(subject: Subject, rng: np.random.Generator) -> None:
     held = subject.ask(Call("@array", (Blank((kept * MIB,), "uint8"),)))  # stays there while fn is measured
     again = Fn(subject, plan([], [small], 1)).measured()
     allocated, _ = peak_of(again)
-    if held[0].ok:
+    if isinstance(held[0].value, Handle):
         subject.ask(Call("@drop", ([held[0].value.id],)))
     if small * MIB / 2 <= allocated <= 1.5 * small * MIB:
         return
