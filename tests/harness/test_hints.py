@@ -162,7 +162,7 @@ FAULTS: list[tuple[str, str, str, str]] = [
     ("positions", "positions-wrong-frequency", FREQUENCY, "    frequency = 10000.0 ** -(np.arange(d // 2) / d)"),
     ("positions", "positions-wrong-frequency", FREQUENCY, "    frequency = 1000.0 ** -(np.arange(0, d, 2) / d)"),
     ("positions", "positions-wrong-frequency", COSINE, "    table[:, 1::2] = np.cos(position * 10000.0 ** -(np.arange(1, d, 2) / d))"),
-    ("cache", "cache-aliases-input", APPEND, "        self.k[layer] = k"),
+    ("cache", "cache-aliases-input", APPEND, "        k = k.astype(self.k[layer].dtype, copy=False)\n        self.k[layer] = k if begin == 0 else np.concatenate([self.k[layer][:begin], k])"),
     ("cache", "cache-wrong-dtype", "n_kv_heads, d_head), dtype)", "n_kv_heads, d_head))"),
     ("cache", "cache-capacity-off-by-one", FULL, "        if end >= self.capacity:"),
     ("cache", "cache-capacity-off-by-one", "raise ValueError(f\"{end}", "raise IndexError(f\"{end}"),
@@ -172,8 +172,8 @@ FAULTS: list[tuple[str, str, str, str]] = [
     ("cache", "cache-not-appended", STEP, "    import copy\n\n    return run(model, [token], copy.deepcopy(cache))[0]"),
     ("cache", "cache-appended-twice", STEP, "    run(model, [token], cache)\n" + STEP),
     ("cache", "cache-unbounded", f"{FULL}|{APPEND}|{APPEND.replace('k', 'v')}", "        if False:|"
-     "        self.k[layer] = np.concatenate([self.k[layer][:begin], k])|"
-     "        self.v[layer] = np.concatenate([self.v[layer][:begin], v])"),
+     "        self.k[layer] = np.concatenate([self.k[layer][:begin], k]).astype(self.k[layer].dtype)|"
+     "        self.v[layer] = np.concatenate([self.v[layer][:begin], v]).astype(self.v[layer].dtype)"),
     ("cache", "cache-prefill-unmasked", "    mask = causal_mask(n, before + n)", "    import sys\n\n    mask = causal_mask(n, before + n)\n"
      "    mask = np.logical_or(mask, sys._getframe(1).f_code.co_name == 'prefill')"),
     ("cache", "cache-position-reset", "[before:].astype", "[before if n > 1 else 0 :][:n].astype"),
