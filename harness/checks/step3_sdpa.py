@@ -74,6 +74,7 @@ def rows(subject: Subject) -> None:
     "step3.sdpa.own-attention",
     functions=(COMPARE, "attention.scaled_dot_product_attention"),
     families=("compare_with_sdpa", "causal_mask"),
+    about=("sdpa-scale-mismatch", "sdpa-mask-inverted"),
     stands_on=("step3.sdpa.rows", "step3.sdpa.known-difference"),
     needs="torch",
     public=True,

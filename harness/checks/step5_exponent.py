@@ -40,9 +40,17 @@ def numbers(asked: Asked, count: int, what: str) -> list[float]:
     for number in plain:
         if isinstance(number, bool) or not isinstance(number, int | float):
             raise asked.fail(f"a {type(number).__name__} is among the {what}", "floats")
-        if not np.isfinite(number):
-            raise asked.fail(f"{number} is among the {what}", "finite numbers", "not-finite")
+        if not finite(number):
+            raise asked.fail(f"{spell_value(number)} is among the {what}", "finite numbers", "not-finite")
     return [float(number) for number in plain]
+
+
+def finite(number: float) -> bool:
+    """Whether it is a number that a float can hold."""
+    try:
+        return math.isfinite(float(number))
+    except OverflowError:
+        return False
 
 
 def _count(number: int, what: str) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
 
 from harness.check import Fail, check, note
+from harness.checks.step5_exponent import finite
 from harness.expect import Asked, ask, spell_value
 from harness.subject import Call, Subject
 from harness.values import Blank, Callback, Handle
@@ -72,7 +72,7 @@ def peak_of(asked: Asked) -> tuple[float, float]:
         if name not in value:
             raise asked.fail(f"there is no {name!r} in the result", "allocated and reserved")
         number = value[name].item() if getattr(value[name], "ndim", None) == 0 else value[name]
-        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not finite(number):
             raise asked.fail(f"{name} is {spell_value(number)}", "a number of bytes")
         if number < 0:
             raise asked.fail(f"{name} is {number}", "bytes above what was held before: 0 or more", "memory-not-peak")

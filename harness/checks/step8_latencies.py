@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 
 from harness.check import check
-from harness.checks.step5_exponent import close
+from harness.checks.step5_exponent import close, finite
 from harness.expect import Asked, ask, spell_value
 from harness.subject import Call, Subject
 from harness.values import Handle
@@ -35,7 +34,7 @@ def latencies(asked: Asked, n_steps: int) -> tuple[float, list[float], int]:
         v.item() if getattr(v, "ndim", None) == 0 else v for v in (value["prefill_s"], value["cache_bytes"], *steps)
     ]
     for number in plain:
-        if isinstance(number, bool) or not isinstance(number, int | float) or not math.isfinite(number):
+        if isinstance(number, bool) or not isinstance(number, int | float) or not finite(number):
             raise asked.fail(f"{spell_value(number)} is among the results", "finite numbers")
     return float(plain[0]), [float(number) for number in plain[2:]], int(plain[1])
 
