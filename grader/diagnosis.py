@@ -203,8 +203,10 @@ def _in_groups(family: Any, asked: tuple[Probe, ...], observations: Mapping[str,
             variants, explained = matches, explained + probes
         elif all(isinstance(observations[probe.name], Failed) for probe in explained):
             return Explanation((UNRECOGNISED,), (), (), matched=False)  # nothing to build on
-        elif all(earlier in family.GIVEN_UP for earlier in given_up):
-            given_up.append(name)  # where something before it is not understood, it shows nothing
+        elif search.compared < EFFORT and all(earlier in family.GIVEN_UP for earlier in given_up):
+            given_up.append(
+                name
+            )  # where something before it is not understood, or the search gave up, it shows nothing
     least = min(variant.faults() for variant in variants)
     known = dict(family.GIVEN_UP[name] for name in given_up if name in family.GIVEN_UP)
     told = [Variant(known | dict(variant.wrong())) for variant in variants if variant.faults() == least]
