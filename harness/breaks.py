@@ -646,6 +646,13 @@ BREAKS: dict[str, tuple[str, ...]] = {
         "values-unprojected",
         "weights-transposed",
     ),
+    "step2.positions": (
+        "positions-from-one",
+        "positions-halves",
+        "positions-sin-cos-swapped",
+        "positions-wrong-frequency",
+        "unrecognised",
+    ),
     "step2.projections": (
         "projection-transposed",
         "scores-transposed",
@@ -756,13 +763,6 @@ BREAKS: dict[str, tuple[str, ...]] = {
         "transpose-permutation",
         "values-swapped",
         "values-unprojected",
-    ),
-    "step4.positions.chapter-table": (
-        "positions-from-one",
-        "positions-halves",
-        "positions-sin-cos-swapped",
-        "positions-wrong-frequency",
-        "unrecognised",
     ),
     "step4.positions.first-row": (
         "positions-from-one",
