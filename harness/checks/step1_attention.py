@@ -695,15 +695,13 @@ def the_rest_shares_the_weight(subject: Subject, case: Heads) -> None:
         )
 
 
-@of_attention("step1.mask.broadcasts", cases=unequal_heads(), examples=4, about=("mask-not-broadcast",))
+@of_attention("step1.mask.broadcasts", cases=unequal_heads(), examples=4, about=MASK)
 def the_mask_broadcasts(subject: Subject, case: Heads) -> None:
     """A mask (m,) or (1, m) does as the same mask written out for every query."""
     _broadcasts(subject, case, ((case.m,), (1, case.m)))
 
 
-@of_attention(
-    "step1.mask.broadcasts-over-a-batch", cases=unequal_heads((2,), (2, 3)), examples=4, about=("mask-not-broadcast",)
-)
+@of_attention("step1.mask.broadcasts-over-a-batch", cases=unequal_heads((2,), (2, 3)), examples=4, about=MASK)
 def the_mask_broadcasts_over_a_batch(subject: Subject, case: Heads) -> None:
     """With batch axes, a mask (n, m), (b, 1, m) or (1, n, m) does as the same mask written out for every item."""
     n, m, b = case.n, case.m, case.batch
@@ -733,7 +731,7 @@ def _broadcasts(subject: Subject, case: Heads, shapes: Iterable[tuple[int, ...]]
     "step1.mask.per-item",
     cases=st.one_of(unequal_heads((2,), (3,)), cubes(1)),
     examples=5,
-    about=("mask-not-broadcast", "batch-mixed"),
+    about=(*MASK, "batch-mixed"),
 )
 def each_item_has_its_mask(subject: Subject, case: Heads) -> None:
     """Each item of a batch may have a mask of its own."""

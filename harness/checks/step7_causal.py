@@ -18,7 +18,10 @@ from harness.values import Array
 MASK_IS_RIGHT = "step7.mask.square"
 
 of_mask = partial(check, functions=CAUSAL, families="causal_mask", public=True)
-of_attention = partial(check, functions=(SELF, CAUSAL), families=("causal_mask", "self_attention"), public=True)
+SEES_AHEAD = ("mask-ignored", "mask-inverted", "mask-multiplied", "mask-added", "mask-transposed")
+of_attention = partial(
+    check, functions=(SELF, CAUSAL), families=("causal_mask", "self_attention"), about=SEES_AHEAD, public=True
+)
 
 
 def causal(subject: Subject, n: int, m: int | None = None) -> tuple[Asked, Array]:

@@ -61,7 +61,11 @@ def named(subject: Asking) -> Iterator[Hint]:
         yield Hint("softmax-not-applied", "What comes back is the input.")
         return
     hint = sums(weights) or sums_of_exponentials(weights, x)
-    if hint:
+    one_axis = _has_one_axis(subject, x, weights)
+    if one_axis and (hint is None or hint.code == "softmax-wrong-axis"):
+        which = "rows" if hint is None else "columns"
+        yield Hint("softmax-ignores-axis", f"With axis=0 and with axis=1 it is the {which} that sum to 1.")
+    elif hint:
         yield hint
     elif narrowed(outcome.value):
         yield Hint("narrow-arithmetic", "Every weight is a float32 number, and the scores are float64.")
@@ -69,12 +73,16 @@ def named(subject: Asking) -> Iterator[Hint]:
         yield Hint("wrong-dtype", "For float64 scores the weights come back as float32.")
     if same(weights.sum(-1), np.ones(3)):
         yield from _sharpness(weights, slope(weights, x))
-        yield from _deeper(subject, cube, weights)
-        other = array(subject.call(SOFTMAX, x, axis=0), x.shape)
-        if other is not None and same(other.sum(-1), np.ones(3)) and not same(other.sum(0), np.ones(5)):
-            yield Hint("softmax-ignores-axis", "With axis=0 it is still the rows that sum to 1.")
-    if hint is None or hint.code in ("softmax-unnormalised", "softmax-epsilon", "softmax-plus-one"):
+        if not one_axis:  # else axis 1 is the one, and what a batch gets has been told
+            yield from _deeper(subject, cube, weights)
+    if hint is None or one_axis or hint.code in ("softmax-unnormalised", "softmax-epsilon", "softmax-plus-one"):
         yield from of_large_scores(lambda scores: subject.call(SOFTMAX, scores))
+
+
+def _has_one_axis(subject: Asking, x: Array, weights: Array) -> bool:
+    """Whether a table gets the same weights along whichever axis is asked for."""
+    asked = [array(subject.call(SOFTMAX, x, axis=axis), x.shape) for axis in (0, 1)]
+    return all(other is not None and same(other, weights) for other in asked)
 
 
 def _deeper(subject: Asking, cube: Array, flat: Array) -> Iterator[Hint]:
