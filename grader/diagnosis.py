@@ -210,7 +210,24 @@ def _in_groups(family: Any, asked: tuple[Probe, ...], observations: Mapping[str,
     least = min(variant.faults() for variant in variants)
     known = dict(family.GIVEN_UP[name] for name in given_up if name in family.GIVEN_UP)
     told = [Variant(known | dict(variant.wrong())) for variant in variants if variant.faults() == least]
-    return _explanation(family, tuple(explained), observations, told, matched=len(explained) == len(asked))
+    whole = len(explained) == len(asked)
+    if not whole:
+        told = [_unrefuted(family, variant, asked, observations) for variant in told]
+    return _explanation(family, tuple(explained), observations, told, matched=whole)
+
+
+def _unrefuted(family: Any, variant: Variant, asked: tuple[Probe, ...], observations: Mapping[str, Answer]) -> Variant:
+    """The variant without the options that some answer speaks against: as observed without the option, and not with it."""
+    refuted = set()
+    for name, option in variant.items():
+        rest = Variant({d: o for d, o in variant.items() if d != name})
+        if option.code is not None and any(
+            same(family.predict(rest, p), observations[p.name], p)
+            and not same(family.predict(variant, p), observations[p.name], p)
+            for p in asked
+        ):
+            refuted.add(name)
+    return Variant({d: o for d, o in variant.items() if d not in refuted})
 
 
 def _explanation(

@@ -7,6 +7,7 @@ gets none. The looking is done in harness.signs.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -56,9 +57,11 @@ class Hints:
     def of(self, family: str) -> list[Hint]:
         if family not in self._found:
             look = FAMILIES.get(family)
-            with np.errstate(all="ignore"):
-                found = look(self._subject) if look else ()
-                self._found[family] = [replace(hint, family=family) for hint in found]
+            self._found[family] = found = []
+            # what an odd answer breaks is a sign, and no run: what was seen until then stands
+            with np.errstate(all="ignore"), contextlib.suppress(ArithmeticError, LookupError, TypeError, ValueError):
+                for hint in look(self._subject) if look else ():
+                    found.append(replace(hint, family=family))
         return self._found[family]
 
     def on(self, result: CheckResult) -> Hint | None:

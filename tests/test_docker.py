@@ -134,7 +134,7 @@ def test_gradescopes_image_is_rehearsed_as_the_platform_runs_it(tmp_path):
 
 def test_gradescopes_image_takes_a_courses_own_tests_and_says_where_one_is_missing(tmp_path):
     """A rubric's own tests go in beside it; without them the build ends, and names the line."""
-    for name in ("harness", "reference", "grader", "rubrics", "student_template"):
+    for name in ("harness", "reference", "grader", "rubrics", "student_template", "examples"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
     for name in ("Dockerfile", ".dockerignore", "constraints.txt", "pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, tmp_path)

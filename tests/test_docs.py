@@ -109,7 +109,7 @@ def test_a_students_journey_works_as_written(tmp_path: Path) -> None:
     assert sample(table) == sample((DOCS / "student.md").read_text())
     assert "Hint: Softmax over the queries. The columns sum to 1" in " ".join(table.split())
     assert "Read: section 7.2, step 4: https://example.org/book/7.2" in table
-    assert re.search(r"\d of 33 failed +[\d.]+ of [\d.]+", table)
+    assert re.search(r"\d of \d+ failed +[\d.]+ of [\d.]+", table)
 
 
 @pytest.mark.slow

@@ -131,7 +131,7 @@ def test_an_empty_folder_and_another_labs_folder_are_graded_with_findings(tmp_pa
         (tmp_path / name).write_text(text)
     report = graded(tmp_path)
     assert report.subtotal == 0
-    assert {f["code"] for f in report.findings} == {"file-missing"}
+    assert {f["code"] for f in report.findings} == {"file-missing", "nothing-gradable"}
 
 
 def test_the_same_seed_gives_the_same_report(submission):

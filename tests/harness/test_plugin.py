@@ -81,7 +81,7 @@ def test_the_table_is_whole_on_several_cores(folder: Path) -> None:
     table = "the lab, step by step"
     alone = run_pytest(folder, "--step", "2,7")[1].partition(table)[2].rpartition("\n")[0]
     both = run_pytest(folder, "--step", "2,7", "-n", "2")[1].partition(table)[2]
-    assert "passed (6)" in line_of(table + both, 2)
+    assert "passed (7)" in line_of(table + both, 2)
     for number in range(1, 9):
         assert line_of(table + both, number) == line_of(table + alone, number)
 
@@ -132,7 +132,7 @@ def test_a_run_from_the_folder_above_finds_the_lab(folder: Path) -> None:
     shutil.copy(BASE / "attention.py", folder)
     code, output = run_pytest(folder.parent, "-p", "harness.plugin", "-k", "step2")
     assert code == 0, output
-    assert "passed (6)" in line_of(output, 2)
+    assert "passed (7)" in line_of(output, 2)
 
 
 def test_two_labs_in_one_run_are_told_apart(folder: Path) -> None:
@@ -149,7 +149,7 @@ def test_the_table_stands_alone_where_pytests_own_summary_is_off(folder: Path) -
     shutil.copy(BASE / "attention.py", folder)
     code, output = run_pytest(folder, "--no-header", "--no-summary", "--step", "2")
     assert code == 0, output
-    assert "passed (6)" in line_of(output, 2)
+    assert "passed (7)" in line_of(output, 2)
 
 
 def test_what_overflows_in_a_submission_is_no_warning_of_pytest(folder: Path) -> None:

@@ -3,6 +3,6 @@
 # Landlock this is what divides it from them.
 set -euo pipefail
 for package in reference grader rubrics examples.base examples.torch; do
-  chmod -R go= "$("$1/bin/python" -c "import $package, os; print(os.path.dirname($package.__file__))")"
+  chmod -R go= "$("$1/bin/python" -c "import $package; print(list($package.__path__)[0])")"
 done
 if [ -d /autograder/source ]; then chmod -R go= /autograder/source; fi
