@@ -70,6 +70,11 @@ def same(a: Any, b: Any) -> bool:
     return np.shape(a) == np.shape(b) and bool(np.allclose(a, b, rtol=1e-6, atol=1e-9))
 
 
+def repeated(a: Any, b: Any) -> bool:
+    """Whether two answers to one question are the same; NaN twice is the same answer twice."""
+    return np.shape(a) == np.shape(b) and bool(np.allclose(a, b, rtol=1e-6, atol=1e-9, equal_nan=True))
+
+
 def changed(subject: Asking, name: str, *args: Array) -> bool:
     outcome = subject.ask(Call(name, args, echo=True))[0]
     return outcome.ok and any(not np.array_equal(a, b) for a, b in zip(args, outcome.echo, strict=True))
