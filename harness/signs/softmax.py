@@ -76,6 +76,9 @@ def named(subject: Asking) -> Iterator[Hint]:
         yield from _sharpness(weights, slope(weights, x))
         if not one_axis:  # else axis 1 is the one, and what a batch gets has been told
             yield from _deeper(subject, cube, weights)
+            other = array(subject.call(SOFTMAX, x, axis=0), x.shape)
+            if other is not None and same(other.sum(-1), np.ones(3)) and not same(other.sum(0), np.ones(5)):
+                yield Hint("softmax-ignores-axis", "With axis=0 it is still the rows that sum to 1.")
     if hint is None or one_axis or hint.code in ("softmax-unnormalised", "softmax-epsilon", "softmax-plus-one"):
         yield from of_large_scores(lambda scores: subject.call(SOFTMAX, scores))
 
