@@ -63,6 +63,8 @@ def named(subject: Asking) -> Iterator[Hint]:
         return
     hint = sums(weights) or sums_of_exponentials(weights, x)
     one_axis = _has_one_axis(subject, x, weights)
+    if one_axis and hint is None:  # where axis 1 is the one, that is what a batch gets, and is told below
+        yield from (h for h in _deeper(subject, cube, weights) if h.code != "softmax-positional-axis")
     if one_axis and (hint is None or hint.code == "softmax-wrong-axis"):
         which = "rows" if hint is None else "columns"
         yield Hint("softmax-ignores-axis", f"With axis=0 and with axis=1 it is the {which} that sum to 1.")
@@ -74,7 +76,7 @@ def named(subject: Asking) -> Iterator[Hint]:
         yield Hint("wrong-dtype", "For float64 scores the weights come back as float32.")
     if same(weights.sum(-1), np.ones(3)):
         yield from _sharpness(weights, slope(weights, x))
-        if not one_axis:  # else axis 1 is the one, and what a batch gets has been told
+        if not one_axis:
             yield from _deeper(subject, cube, weights)
             other = array(subject.call(SOFTMAX, x, axis=0), x.shape)
             if other is not None and same(other.sum(-1), np.ones(3)) and not same(other.sum(0), np.ones(5)):
