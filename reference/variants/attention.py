@@ -130,6 +130,8 @@ BATCH: Space = (
         Option("weights of the first", "batch-mixed"),
         Option("weights of the first, for the output alone", "batch-mixed"),
         Option("queries of the first", "batch-mixed", common=False),
+        Option("keys of the sum", "batch-mixed", common=False),  # einsum("bnd,cmd->bnm")
+        Option("values of the sum", "batch-mixed", common=False),
     ),
     # No fault: where there are two batch axes, the one along which items are mixed.
     decision("mixed along", Option("the second batch axis")),
@@ -402,7 +404,7 @@ def _check_dimensions(v: Variant, Q: Array) -> None:
 def _mixed(
     v: Variant, items: str, Q: Array, K: Array, V: Array, mask: Array | None
 ) -> tuple[Array, Array, Array, Array | None]:
-    """Queries, keys, values or mask taken from another item of the batch."""
+    """Queries, keys, values or mask taken from another item of the batch, or summed over all of them."""
     what, _, which = items.partition(" of the ")
     if what == "weights":
         return Q, K, V, mask  # comes later
@@ -419,6 +421,8 @@ def _mixed(
 
 def _other_item(x: Array, which: str, axis: int) -> Array:
     size = x.shape[axis]
+    if which == "sum":
+        return np.repeat(x.sum(axis=axis, keepdims=True), size, axis=axis)
     index = {
         "first": np.zeros(size, int),
         "last": np.full(size, size - 1),

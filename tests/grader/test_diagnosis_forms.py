@@ -180,9 +180,9 @@ ATTENTIONS: list[tuple[str, Function, set[str]]] = [
     ("unknown mask, no scale", attention(
         scale=lambda Q, K, V, s: 1.0 if s is None else s, mask=lambda s, mask: np.where(mask, s, s.min(-1, keepdims=True) - 3)),
      {"scale-missing"}),
-    ("batches one after the other, mixed", attention(
+    ("keys summed over the batch", attention(
         scale=lambda Q, K, V, s: 1.0 if s is None else s,
-        scores=lambda Q, K: Q @ swap(K) if Q.ndim < 3 else Q @ swap(K.mean(0))), {"scale-missing", BATCH}),
+        scores=lambda Q, K: Q @ swap(K) if Q.ndim < 3 else Q @ swap(K.sum(0, keepdims=True))), {"scale-missing", "batch-mixed"}),
 ]  # fmt: skip
 
 
