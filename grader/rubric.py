@@ -7,7 +7,6 @@ grading starts, with the file, the line, the cause and how to mend it.
 from __future__ import annotations
 
 import ast
-import difflib
 import hashlib
 import json
 import math
@@ -17,12 +16,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-import jsonschema
-import yaml
-
 import grader.checks
 import harness.checks
 from grader.own_names import Declared, declared
+from grader.page import Page, PageError, Place, nearest
 from grader.sandbox import Limits
 from grader.score import split
 from harness import check as checking
@@ -32,19 +29,9 @@ from harness.messages import MESSAGES, Message
 
 MAX_BYTES = 2**20
 
-Place = tuple[str | int, ...]
 
-
-class RubricError(Exception):
-    """A rubric that cannot be used: the file, the line, what is wrong, and how to mend it."""
-
-    def __init__(self, file: str, line: int | None, cause: str, mend: str = "") -> None:
-        where = f"{file}, line {line}" if line else file
-        super().__init__(f"{where}: {cause}." + (f" Mend: {mend}." if mend else ""))
-        self.file = file
-        self.line = line
-        self.cause = cause
-        self.mend = mend
+# What a rubric that cannot be used is refused with.
+RubricError = PageError
 
 
 @dataclass(frozen=True)
@@ -161,17 +148,23 @@ def load_rubric(path: Path | None = None, checks: Mapping[str, Check] | None = N
 
     Raises RubricError.
     """
-    if checks is None:
-        checking.discover(harness.checks)
-        checking.discover(grader.checks)
-        checks = checking.CHECKS
+    checks = known_checks() if checks is None else checks
     data, file = _read(path)
-    page = _Page(file, data)
-    page.validate()
+    page = Page.of_yaml(file, data)
+    page.validate(schema())
     tests, own = _tests(page, path.parent if path else Path())
     _meaning(page, checks, own)
+    if not any(page.value["points"].values()) and not tests:
+        raise page.error(("points",), "no step has points", "give a step points: step1: 18")
     fingerprint = hashlib.sha256(b"".join([data, *(test.read_bytes() for test in tests)])).hexdigest()[:12]
     return replace(_rubric(page.value, fingerprint, checks), tests=tests)
+
+
+def known_checks() -> Mapping[str, Check]:
+    """All checks of the lab, by id."""
+    checking.discover(harness.checks)
+    checking.discover(grader.checks)
+    return checking.CHECKS
 
 
 def _read(path: Path | None) -> tuple[bytes, str]:
@@ -189,92 +182,12 @@ def _read(path: Path | None) -> tuple[bytes, str]:
     return data, str(path)
 
 
-class _Page:
-    """A YAML page: its value, and the line of every place in it."""
-
-    def __init__(self, file: str, data: bytes) -> None:
-        self.file = file
-        self.lines: dict[Place, int] = {}
-        try:
-            loader = yaml.SafeLoader(data.decode("utf-8"))
-            node = loader.get_single_node()
-            self._walk(node, (), set())
-            self.value: Any = loader.construct_document(node) if node else None
-        except UnicodeDecodeError as error:
-            line = data[: error.start].count(b"\n") + 1
-            raise RubricError(file, line, "the file is not UTF-8", "save it as UTF-8 text") from None
-        except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark
-            cause = f"this is no YAML: {error.problem or error.context}"
-            raise RubricError(
-                file, mark.line + 1 if mark else None, cause, "see the quotes, colons and indents up to here"
-            ) from None
-        except (yaml.YAMLError, ValueError, RecursionError) as error:
-            raise RubricError(
-                file, None, f"this is no YAML: {error}"[:300], "write it anew from rubrics/lab.yaml"
-            ) from None
-
-    def error(self, place: Place, cause: str, mend: str = "") -> RubricError:
-        while place and place not in self.lines:
-            place = place[:-1]
-        return RubricError(self.file, self.lines.get(place), cause, mend)
-
-    def _walk(self, node: Any, place: Place, above: set[int]) -> None:
-        if node is None:
-            return
-        line = node.start_mark.line + 1
-        self.lines.setdefault(place, line)
-        if id(node) in above:
-            raise RubricError(self.file, line, "an anchor holds itself", "write the values out")
-        if len(self.lines) > 20_000:
-            raise RubricError(self.file, line, "there are too many entries up to here", "write fewer")
-        if isinstance(node, yaml.MappingNode):
-            for key, value in node.value:
-                line = key.start_mark.line + 1
-                if not (isinstance(key, yaml.ScalarNode) and key.tag == "tag:yaml.org,2002:str"):
-                    name = key.value if isinstance(key, yaml.ScalarNode) else "this key"
-                    raise RubricError(self.file, line, f"the key {name} is not text", f'write it as text: "{name}"')
-                here = (*place, key.value)
-                if here in self.lines:
-                    cause = f"{key.value} stands here a second time, after line {self.lines[here]}"
-                    raise RubricError(self.file, line, cause, "keep one of the two")
-                self.lines[here] = line
-                self._walk(value, here, above | {id(node)})
-        elif isinstance(node, yaml.SequenceNode):
-            for i, value in enumerate(node.value):
-                self._walk(value, (*place, i), above | {id(node)})
-
-    def validate(self) -> None:
-        """Holds the page against the schema; the first fault in the order of the file is told."""
-        found = list(jsonschema.Draft202012Validator(schema()).iter_errors(self.value))
-        if found:
-            raise min((self._worded(error) for error in found), key=lambda error: error.line or 0)
-
-    def _worded(self, error: jsonschema.ValidationError) -> RubricError:
-        place: Place = tuple(error.absolute_path)
-        part: Any = error.schema
-        value: Any = error.instance
-        name = ".".join(str(key) for key in place) or "the page"
-        if error.validator == "additionalProperties":
-            known = list(part["properties"])
-            key = next(k for k in value if k not in known)
-            mend = _nearest(key, known) or f"known are {', '.join(known)}"
-            return self.error((*place, key), f"{key} is unknown here", mend)
-        if error.validator == "required":
-            missing = next(k for k in part["required"] if k not in value)
-            return self.error(place, f"{name} has no {missing}", f"add {missing}: …")
-        if "propertyNames" in error.absolute_schema_path:
-            return self.error((*place, value), f"{value} is not the name of a step", "write step1, step2, …")
-        about = part.get("description")
-        return self.error(place, f"{name} is {_spelled(value)}", f"write {about}" if about else "")
-
-
 def schema() -> Any:
     """The rubric's JSON Schema."""
     return json.loads(resources.files("rubrics").joinpath("rubric.schema.json").read_text("utf-8"))
 
 
-def _meaning(page: _Page, checks: Mapping[str, Check], own: Declared) -> None:
+def _meaning(page: Page, checks: Mapping[str, Check], own: Declared) -> None:
     """What no schema can say: ids, codes and steps are known, points are whole cents and can be earned."""
     value = page.value
     for place, number in _numbers(value, ()):
@@ -289,25 +202,25 @@ def _meaning(page: _Page, checks: Mapping[str, Check], own: Declared) -> None:
         if abs(points * 100 - round(points * 100)) > 1e-6:
             raise page.error(("points", name), f"{name} has {points} points", "write at most two decimals")
     for name, rule in value.get("checks", {}).items():
-        _known(page, ("checks", name), name, "check", checks)
+        page.known(("checks", name), name, "check", checks)
         for i, below in enumerate(rule.get("stands_on", [])):
-            _known(page, ("checks", name, "stands_on", i), below, "check", checks)
+            page.known(("checks", name, "stands_on", i), below, "check", checks)
         for code in rule.get("messages", {}):
-            _known(page, ("checks", name, "messages", code), code, "code", MESSAGES)
+            page.known(("checks", name, "messages", code), code, "code", MESSAGES)
     for code in value.get("messages", {}):
-        _known(page, ("messages", code), code, "code", MESSAGES)
+        page.known(("messages", code), code, "code", MESSAGES)
     for name in value.get("waived", {}):
         _judged(page, ("waived", name), name, checks, own)
     for module, table in value.get("adapters", {}).items():
         for name in table:
             of = contract.functions_of(module if module in contract.MODULES else "attention")
-            _known(page, ("adapters", module, name), name, "function", [f.name for f in of])
+            page.known(("adapters", module, name), name, "function", [f.name for f in of])
     _earnable(page, checks)
     _no_circle(page, checks)
     _settable(page, checks, own)
 
 
-def _earnable(page: _Page, checks: Mapping[str, Check]) -> None:
+def _earnable(page: Page, checks: Mapping[str, Check]) -> None:
     rules = page.value.get("checks", {})
     for name, points in page.value["points"].items():
         weights = [rules.get(c.id, {}).get("weight", c.weight) for c in checks.values() if f"step{c.step}" == name]
@@ -319,7 +232,7 @@ def _earnable(page: _Page, checks: Mapping[str, Check]) -> None:
             )
 
 
-def _tests(page: _Page, folder: Path) -> tuple[tuple[Path, ...], Declared]:
+def _tests(page: Page, folder: Path) -> tuple[tuple[Path, ...], Declared]:
     """The course's own test files, each below the rubric's folder and Python that parses, and the tests in them."""
     found: dict[str, Path] = {}
     worth: dict[str, float | None] = {}
@@ -347,16 +260,16 @@ def _tests(page: _Page, folder: Path) -> tuple[tuple[Path, ...], Declared]:
     return tuple(found.values()), Declared(worth, tuple(opened))
 
 
-def _judged(page: _Page, place: Place, name: str, checks: Mapping[str, Check], own: Declared) -> None:
+def _judged(page: Page, place: Place, name: str, checks: Mapping[str, Check], own: Declared) -> None:
     """A check, or a test of the course's own: own.FILE.CLASS.METHOD."""
     if not name.startswith("own."):
-        _known(page, place, name, "check", checks)
+        page.known(place, name, "check", checks)
     elif name not in own:
         mend = "write own.FILE.CLASS.METHOD, of a file that is named under tests"
-        raise page.error(place, f"{name} is no test of this course", _nearest(name, own) or mend)
+        raise page.error(place, f"{name} is no test of this course", nearest(name, own) or mend)
 
 
-def _settable(page: _Page, checks: Mapping[str, Check], own: Declared) -> None:
+def _settable(page: Page, checks: Mapping[str, Check], own: Declared) -> None:
     """Overrides are of known checks, give no more than a check is worth, and none says anew what another has said."""
     rules = page.value.get("checks", {})
     seen: set[tuple[str, str]] = set()
@@ -383,7 +296,7 @@ def _settable(page: _Page, checks: Mapping[str, Check], own: Declared) -> None:
             raise page.error((*place, "points"), cause, f"write at most {worth:g}, or raise its weight")
 
 
-def _no_circle(page: _Page, checks: Mapping[str, Check]) -> None:
+def _no_circle(page: Page, checks: Mapping[str, Check]) -> None:
     rules = page.value.get("checks", {})
     below = {c.id: tuple(rules.get(c.id, {}).get("stands_on", c.stands_on)) for c in checks.values()}
     for start in rules:
@@ -399,24 +312,6 @@ def _no_circle(page: _Page, checks: Mapping[str, Check]) -> None:
             if name not in seen:
                 seen.add(name)
                 todo += below.get(name, ())
-
-
-def _known(page: _Page, place: Place, name: str, kind: str, names: Iterable[str]) -> None:
-    if name not in names:
-        raise page.error(place, f"{name} is no {kind} of this lab", _nearest(name, names) or f"see the list of {kind}s")
-
-
-def _nearest(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(names), 1, 0.5)
-    return f"write {near[0]}, if that is meant" if near else ""
-
-
-def _spelled(value: Any) -> str:
-    if value in (None, "", [], {}):
-        return "empty"
-    if isinstance(value, dict | list):
-        return "a mapping" if isinstance(value, dict) else "a list"
-    return repr(value)[:60]
 
 
 def _numbers(value: Any, place: Place) -> Iterator[tuple[Place, float]]:

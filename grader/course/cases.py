@@ -8,16 +8,25 @@ what must come out; one without is graded as it is, and must get full marks and 
     steps = [1, 2]              steps of which at least the first must lose points
     score = 81.5                the score, where that is known
     alone = true                nothing is laid under its files
+    kind  = "fault"             or "correct", which must get full marks, or "attack"
+    note  = "…"                 words for a person, as are source, goal and expect
+
+A key, a code or a step that is none is told with its line before anything is graded.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
+
+from grader.page import Page, PageError
+from grader.rubric import known_checks
+from harness.messages import MESSAGES
 
 CASE = "case.toml"
 # How a call ended says little by itself; these stand beside any fault.
@@ -117,25 +126,26 @@ def _case(folder: Path, base: Path | None) -> Case:
     if not file.is_file():
         return Case(folder.name, folder)
     try:
-        value = tomllib.loads(file.read_text("utf-8"))
-    except (OSError, ValueError) as error:
-        raise CaseError(f"{file} cannot be read ({error}): mend it, or take it away") from None
-    codes, also = _texts(file, value, "codes"), _texts(file, value, "also")
-    steps = value.get("steps", [])
-    if not isinstance(steps, list) or not all(type(n) is int for n in steps):
-        raise CaseError(f"{file}: steps is {steps!r}: write a list of numbers, as steps = [1, 2]")
+        value = _expected(file)
+    except OSError as error:
+        raise CaseError(f"{file} cannot be read ({error.strerror}): mend it, or take it away") from None
+    except PageError as error:
+        raise CaseError(str(error)) from None
+    codes, also, steps = (tuple(value.get(key, ())) for key in ("codes", "also", "steps"))
     score = value.get("score")
-    if score is not None and type(score) not in (int, float):
-        raise CaseError(f"{file}: score is {score!r}: write a number, as score = 81.5")
     correct = value.get("kind") == "correct" or not (codes or also or steps or score is not None or "kind" in value)
-    if not isinstance(value.get("alone", False), bool):
-        raise CaseError(f"{file}: alone is {value['alone']!r}: write alone = true, or leave it out")
-    under = None if value.get("alone") else base
-    return Case(folder.name, folder, under, codes, also, tuple(steps), score, correct)
+    return Case(folder.name, folder, None if value.get("alone") else base, codes, also, steps, score, correct)
 
 
-def _texts(file: Path, value: Mapping[str, Any], key: str) -> tuple[str, ...]:
-    found = value.get(key, [])
-    if not isinstance(found, list) or not all(isinstance(item, str) for item in found):
-        raise CaseError(f'{file}: {key} is {found!r}: write a list of codes, as {key} = ["scale-missing"]')
-    return tuple(found)
+def _expected(file: Path) -> Mapping[str, Any]:
+    """A case.toml that the schema and the lab agree with. Raises PageError, OSError."""
+    page = Page.of_toml(str(file), file.read_bytes())
+    page.validate(json.loads(resources.files("grader.course").joinpath("case.schema.json").read_text("utf-8")))
+    for key in ("codes", "also"):
+        for code in page.value.get(key, ()):
+            page.known((key,), code, "code", MESSAGES)
+    steps = {f"{check.step}" for check in known_checks().values()}
+    for number in page.value.get("steps", ()):
+        page.known(("steps",), f"{number}", "step", steps)
+    value: Mapping[str, Any] = page.value
+    return value

@@ -70,18 +70,33 @@ def test_a_case_is_laid_over_the_base_and_one_without_a_page_stands_alone(folder
 @pytest.mark.parametrize(
     ("page", "said"),
     [
-        ("codes = [", "cannot be read"),
-        ("codes = 3", "codes is 3"),
-        ('steps = ["1"]', "list of numbers"),
+        ("codes = [", "case.toml: this is no TOML"),
+        ("codes = 3", "case.toml, line 1: codes is 3. Mend: write a list of codes"),
+        ("codes = [3]", "case.toml, line 1: codes.0 is 3. Mend: write a code in quotes"),
+        ('note = "x"\ncode = ["scale-missing"]', "case.toml, line 2: code is unknown here. Mend: write codes"),
+        (
+            'codes = ["scale-mising"]',
+            "case.toml, line 1: scale-mising is no code of this lab. Mend: write scale-missing",
+        ),
+        ('codes = []\nalso = ["mask-inversed"]', "case.toml, line 2: mask-inversed is no code .* mask-inverted"),
+        ('steps = ["1"]', "write the number of a step"),
+        ("steps = [1, 77]", "case.toml, line 1: 77 is no step of this lab"),
         ('score = "80"', "write a number"),
         ("alone = 1", "write alone = true"),
+        ('kind = "falt"', "write what the case is: fault, correct or attack"),
     ],
 )
-def test_a_broken_page_is_told_with_its_name(folder, page, said):
+def test_a_broken_page_is_told_with_its_line(folder, page, said):
+    """A key, a code or a step that is none would else be expected of nothing."""
     (folder / "fault" / "case.toml").write_text(page)
-    with pytest.raises(CaseError, match=said) as told:
+    with pytest.raises(CaseError, match=said):
         find(folder)
-    assert "case.toml" in str(told.value)
+
+
+@pytest.mark.parametrize("page", ["", 'kind = "correct"\nnote = """\ncodes = words\n"""', "score = 81"])
+def test_a_page_that_says_little_is_taken(folder, page):
+    (folder / "fault" / "case.toml").write_text(page)
+    assert find(folder)[1].correct == ("score" not in page)
 
 
 def test_an_empty_folder_and_none_are_told(tmp_path):

@@ -127,6 +127,8 @@ def test_fingerprint_tells_versions_apart(tmp_path):
         ("checks:\n  step2.bytes: {weight: 0}\n  step2.generate.greedy: {weight: 0}\n", 5, "weight 0"),
         ("submissions:\n  counts: worst\n", 7, "latest or best"),
         ("submissions:\n  attempts: {most: 3}\n", 7, "no hours"),
+        ("submissions:\n  late:\n    percent: 3\n", 8, "write percent_a_day"),
+        ("manual:\n  - {step: 2, title: words, point: 1}\n", 7, "write points"),
         ("submissions:\n  attempts:\n    most: 0\n    hours: 1\n", 8, "1 or more"),
         ("submissions:\n  late:\n    percent_a_day: 101\n", 8, "from 0 to 100"),
         ("submissions:\n  later: {}\n", 7, "late"),
@@ -154,6 +156,8 @@ def test_a_broken_rubric_is_refused_with_the_line_and_how_to_mend_it(tmp_path, e
     ("text", "line", "said"),
     [
         ("schema: 1\ntitle: x\n", 1, "no points"),
+        ("schema: 1\ntitle: x\npoint: {step1: 1}\n", 3, "write points"),
+        ("schema: 1\ntitle: x\npoints: {step1: 0, step2: 0}\n", 3, "no step has points"),
         ("schema: 1\ntitle: x\npoints:\n  step1: eighteen\n", 4, "eighteen"),
         ("schema: 1\ntitle: x\npoints:\n  step1: -1\n", 4, "-1"),
         ("schema: 1\ntitle: x\npoints:\n  step1: 1.005\n", 4, "two decimals"),
