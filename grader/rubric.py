@@ -18,7 +18,7 @@ from typing import Any
 
 import grader.checks
 import harness.checks
-from grader.own_names import Declared, declared
+from grader.own_names import Declared, declared, merged
 from grader.page import Page, PageError, Place, nearest
 from grader.sandbox import Limits
 from grader.score import split
@@ -92,7 +92,8 @@ class Submissions:
 
 @dataclass(frozen=True)
 class Rubric:
-    """A rubric as read. `points` is by step number, `fingerprint` tells one version of the file from another."""
+    """A rubric as read. `points` is by step number, `fingerprint` tells one version of the file from another; `own` are the
+    tests that the files in `tests` declare."""
 
     title: str
     points: Mapping[int, float]
@@ -108,6 +109,7 @@ class Rubric:
     waived: Mapping[str, str] = field(default_factory=dict)
     overrides: tuple[Override, ...] = ()
     tests: tuple[Path, ...] = ()
+    own: Declared = field(default_factory=Declared)
     leaderboard: tuple[str, ...] = ()
     adapters: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
@@ -154,10 +156,11 @@ def load_rubric(path: Path | None = None, checks: Mapping[str, Check] | None = N
     page.validate(schema())
     tests, own = _tests(page, path.parent if path else Path())
     _meaning(page, checks, own)
-    if not any(page.value["points"].values()) and not tests:
+    by_tests = own.open or any(worth is None or worth for worth in own.worth.values())
+    if not any(page.value["points"].values()) and not by_tests:
         raise page.error(("points",), "no step has points", "give a step points: step1: 18")
     fingerprint = hashlib.sha256(b"".join([data, *(test.read_bytes() for test in tests)])).hexdigest()[:12]
-    return replace(_rubric(page.value, fingerprint, checks), tests=tests)
+    return replace(_rubric(page.value, fingerprint, checks), tests=tests, own=own)
 
 
 def known_checks() -> Mapping[str, Check]:
@@ -235,8 +238,7 @@ def _earnable(page: Page, checks: Mapping[str, Check]) -> None:
 def _tests(page: Page, folder: Path) -> tuple[tuple[Path, ...], Declared]:
     """The course's own test files, each below the rubric's folder and Python that parses, and the tests in them."""
     found: dict[str, Path] = {}
-    worth: dict[str, float | None] = {}
-    opened: list[str] = []
+    tests: list[Declared] = []
     for i, name in enumerate(page.value.get("tests", [])):
         place, file = ("tests", i), folder / name
         if not file.resolve().is_relative_to(folder.resolve()):
@@ -256,8 +258,8 @@ def _tests(page: Page, folder: Path) -> tuple[tuple[Path, ...], Declared]:
             raise page.error(place, f"{name}{line} is no Python ({error})", "mend the file") from None
         found[file.stem] = file
         own = declared(tree, file.stem)
-        worth, opened = worth | dict(own.worth), [*opened, *own.open]
-    return tuple(found.values()), Declared(worth, tuple(opened))
+        tests.append(own)
+    return tuple(found.values()), merged(tests)
 
 
 def _judged(page: Page, place: Place, name: str, checks: Mapping[str, Check], own: Declared) -> None:
