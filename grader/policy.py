@@ -112,8 +112,9 @@ def refusal(policy: Submissions, about: Metadata) -> Refusal | None:
     return Refusal(kept or 0.0, lines, last.results if last else {})
 
 
-def standing(policy: Submissions, about: Metadata, score: float) -> Standing:
-    """The score to keep of one that was graded: what lateness takes off, then the best where the best counts."""
+def standing(policy: Submissions, about: Metadata, score: float, told: bool = True) -> Standing:
+    """The score to keep of one that was graded: what lateness takes off, then the best where the best counts. Without `told`
+    the lines name no score, since students are not to know it yet."""
     lines: list[str] = []
     late = policy.late
     if late and about.created and about.due:
@@ -124,14 +125,15 @@ def standing(policy: Submissions, about: Metadata, score: float) -> Standing:
             reduced = round(score * (1 - percent / 100), 2)
             lines.append(
                 f"Handed in after {about.due:%Y-%m-%d %H:%M %Z}, {days} day{'s' * (days > 1)} late: "
-                f"{percent:g} percent less, which makes {score:g} points {reduced:g}."
+                f"{percent:g} percent less" + (f", which makes {score:g} points {reduced:g}." if told else ".")
             )
             score = reduced
     earlier = [p for p in about.previous if p.judged and p.score is not None]
     best = max(earlier, key=lambda p: p.score or 0.0, default=None)
     if policy.counts == "best" and best and best.score is not None and best.score > score:
         when = f" of {best.time:%Y-%m-%d %H:%M %Z}" if best.time else ""
-        lines.append(f"The best submission counts: the one{when} with {best.score:g} points. This one has {score:g}.")
+        points = f" with {best.score:g} points. This one has {score:g}." if told else "."
+        lines.append(f"The best submission counts: the one{when}{points}")
         score = best.score
     return Standing(score, tuple(lines))
 

@@ -70,13 +70,14 @@ def gradescope_command(out: Path, rubric: Path | None, seed_file: Path | None, r
     """Write the autograder that Gradescope takes to OUT, a .zip file to be uploaded there: keep it from students."""
     from grader.cli import read_secret
     from grader.release.gradescope import ReleaseError, rotate_secret, write_autograder
-    from grader.rubric import RubricError, load_rubric
+    from grader.rubric import RubricError, known_checks, load_rubric
+    from grader.rubric_view import notices
 
     if rotate and seed_file is None:
         raise click.UsageError("--rotate needs --seed-file: it names the file that the new secret goes into")
     _writable(out)
     try:
-        load_rubric(rubric)  # before there is a new secret that no autograder has
+        of = load_rubric(rubric)  # before there is a new secret that no autograder has
         if rotate and seed_file is not None:
             kept = rotate_secret(seed_file)
             click.echo(f"A new secret is in {seed_file}" + (f", and the old one in {kept}" if kept else ""))
@@ -88,6 +89,8 @@ def gradescope_command(out: Path, rubric: Path | None, seed_file: Path | None, r
         where = error.filename or out
         raise click.UsageError(f"{where} cannot be written ({error.strerror or error}): name another file") from None
     click.echo(f"Written: {out} ({len(names)} files)")
+    for notice in notices(of, known_checks()):
+        click.echo(f"Note: {notice}")
     if secret is None:
         click.echo(
             "It has no secret: it draws the cases that students can draw too. --seed-file FILE --rotate makes one."

@@ -21,6 +21,9 @@ from grader.report import OWN_TESTS, UNRECOGNISED, CheckReport, Report, StepRepo
 from grader.rubric import Submissions
 from grader.score import hundredths
 
+# What students see at once: a row that is `hidden` there would hide the total, so such a check is told without its inputs.
+_NOW = ("visible", "hidden")
+
 
 def to_results(
     report: Report,
@@ -33,9 +36,9 @@ def to_results(
     `policy` says what counts of several submissions, `about` what the platform has told of this one.
     """
     score = report.subtotal if report.score is None else report.score
-    kept = standing(policy or Submissions(), about or Metadata(), score)
+    kept = standing(policy or Submissions(), about or Metadata(), score, told=not _later(report))
     odd = {"metadata": list(about.odd)} if about and about.odd else {}
-    found = mistakes(report.steps, lambda check: check.visibility in ("visible", "hidden"))
+    found = mistakes(report.steps, lambda check: check.visibility in _NOW)
     results: dict[str, Any] = {
         "score": kept.score,
         "output": _top(report, kept.lines, found),
@@ -108,8 +111,15 @@ def paragraphs(lines: Sequence[str]) -> str:
 
 
 def _top(report: Report, more: Sequence[str], mistakes: Sequence[Mistake]) -> str:
-    """The title, the distinct mistakes, the score."""
-    lines = not_final(report) or [f"{report.score:g} of {report.max_score:g} points."]
+    """The title, the distinct mistakes, the score; of a total that the platform hides only what is shown."""
+    lines = not_final(report, points=not _later(report))
+    if later := _later(report):
+        now = [c for step in report.steps for c in step.checks if c.visibility in _NOW]
+        got = sum(hundredths(c.score) for c in now) / 100
+        of = sum(hundredths(c.max_score) for c in now) / 100
+        lines.append(f"{got:g} of {of:g} points in what is shown now. The rest and the total are shown {later}.")
+    elif report.final:
+        lines = [f"{report.score:g} of {report.max_score:g} points."]
     found = [f["message"] for f in report.findings]
     names = [f"{m.title.rstrip('.')}: {cost(m)}, seen first in step {m.step}." for m in mistakes]
     items = "".join(f"<li>{html.escape(name)}</li>" for name in names)
@@ -117,11 +127,19 @@ def _top(report: Report, more: Sequence[str], mistakes: Sequence[Mistake]) -> st
     return f"<h3>{html.escape(report.title)}</h3>{listed}" + paragraphs([*lines, *more, *found])
 
 
+def _later(report: Report) -> str:
+    """When the platform shows what it hides now, and the total with it; "" where it hides nothing."""
+    kept = {c.visibility for step in report.steps for c in step.checks} - set(_NOW)
+    if "after_published" in kept:
+        return "when grades are published"
+    return "after the due date" if kept else ""
+
+
 def _rows(step: StepReport, mistakes: Sequence[Mistake]) -> list[dict[str, Any]]:
     """A step's row with its points, a row for each mistake that was seen in it first, and one for each check shown later."""
-    if step.title == OWN_TESTS:
-        return [_own_row(check, f"{step.number}.{i}") for i, check in enumerate(step.checks, 1)]
-    now = [c for c in step.checks if c.visibility in ("visible", "hidden")]
+    if step.title == OWN_TESTS:  # whose titles begin with the numbers that the course gave them
+        return [_own_row(check) for check in step.checks]
+    now = [c for c in step.checks if c.visibility in _NOW]
     head: dict[str, Any] = {
         "name": f"Step {step.number}: {step.title}",
         "number": f"{step.number}",
@@ -181,12 +199,12 @@ def _mistake_row(mistake: Mistake, number: str, checks: Sequence[CheckReport]) -
     }
 
 
-def _own_row(check: CheckReport, number: str) -> dict[str, Any]:
+def _own_row(check: CheckReport, number: str = "") -> dict[str, Any]:
     """A check that has a row of its own: a test of the course's, or one that students see later."""
     shown = values(check)
     row: dict[str, Any] = {
         "name": check.title,
-        "number": number,
+        **({"number": number} if number else {}),
         "output": paragraphs(check_lines(check)) + (f"<pre>{html.escape(shown)}</pre>" if shown else ""),
         "visibility": "visible" if check.visibility == "hidden" else check.visibility,
         "tags": sorted({d.code for d in check.faults}),

@@ -47,15 +47,16 @@ def values(check: CheckReport) -> str:
     return "" if check.visibility == "hidden" else check.output
 
 
-def not_final(report: Report) -> list[str]:
-    """Why there is no final score, for the student, and what staff are to do; nothing where the score is final."""
+def not_final(report: Report, points: bool = True) -> list[str]:
+    """Why there is no final score, for the student, and what staff are to do; nothing where the score is final. Without `points`
+    it names none."""
     if report.final:
         return []
     reasons = [f"{reason[:1].upper()}{reason[1:]}." for reason in report.provisional]
     return [
         "This score is not final.",
         *reasons,
-        f"What was judged so far is worth {report.subtotal:g} of {report.max_score:g} points.",
+        *([f"What was judged so far is worth {report.subtotal:g} of {report.max_score:g} points."] if points else []),
         "You need not do anything. Course staff: please run the autograder on this submission again.",
     ]
 

@@ -228,6 +228,13 @@ def test_they_are_a_step_of_their_own_in_every_report(ran, tmp_path):
     assert report.score is None and report.faults == {"own.test_ours.Ours.test_broken": "KeyError: 'x'"}
 
 
+def test_a_test_has_the_number_that_the_course_gave_it_and_no_second_one(ran, tmp_path):
+    """Gradescope puts a row's number before its name, which begins with the test's own."""
+    _, own = ran(a_case("@weight(5)", "@number('2.1')", "def test_it(self):", "    'Rows sum to 1.'"))
+    row = to_results(build_report(all_passed(), rubric(tmp_path), own=own))["tests"][-1]
+    assert (row["name"], "number" in row) == ("2.1 Rows sum to 1.", False)
+
+
 @pytest.mark.slow
 def test_a_grading_runs_them_through_the_worker(submission, tmp_path):
     """The file beside a rubric that names it."""

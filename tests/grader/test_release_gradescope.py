@@ -126,3 +126,14 @@ def test_what_stands_in_where_nothing_was_judged_is_to_the_platforms_schema():
 @pytest.mark.parametrize("script", sorted(p.name for p in IMAGE.glob("*.sh")))
 def test_every_script_is_bash_that_parses(script):
     assert subprocess.run(["bash", "-n", str(IMAGE / script)]).returncode == 0
+
+
+def test_what_hides_the_total_on_the_platform_is_said_at_release(tmp_path):
+    """A row that is shown later hides it; of the lab's own rubric nothing is to be said."""
+    (tmp_path / "rubric.yaml").write_text(RUBRIC.replace("visibility: visible", "visibility: after_due_date"))
+    done = CliRunner().invoke(
+        release, ["gradescope", str(tmp_path / "a.zip"), "--rubric", str(tmp_path / "rubric.yaml")]
+    )
+    assert " checks are shown after_due_date: Gradescope hides a student's total until then" in done.output
+    own = CliRunner().invoke(release, ["gradescope", str(tmp_path / "b.zip")])
+    assert "Note:" not in own.output

@@ -1,13 +1,28 @@
 """results.json: to Gradescope's published format, with every point once and nothing hidden given away."""
 
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import jsonschema
 import pytest
 
+from grader.policy import Metadata
 from grader.render.gradescope import to_results, write_gradescope
-from tests.grader.lab_of_two import AGREES, BYTES, GREEDY, ROWS, SHIFT, blocked, broken, failed, report_of, wrong_rows
+from grader.rubric import load_rubric
+from tests.grader.lab_of_two import (
+    AGREES,
+    BYTES,
+    CHECKS,
+    GREEDY,
+    ROWS,
+    SHIFT,
+    blocked,
+    broken,
+    failed,
+    report_of,
+    wrong_rows,
+)
 
 SCHEMA = json.loads(Path(__file__).with_name("gradescope.schema.json").read_text())
 AXIS = ("softmax-wrong-axis", "on 3 inputs")
@@ -92,6 +107,23 @@ def test_other_visibilities_are_the_platforms_own(tmp_path):
     assert row(found, BYTES.title)["visibility"] == "after_published"
     steps = [r for r in found["tests"] if r["name"].startswith("Step ")]
     assert all(r["visibility"] == "visible" and r["max_score"] == 0 for r in steps)
+
+
+def test_a_total_that_the_platform_hides_stands_in_no_text(tmp_path):
+    """What lateness takes off is told in percent, what is shown later is not counted, and no sum gives it away."""
+    extra = f"checks:\n  {BYTES.id}: {{visibility: after_due_date}}\nsubmissions: {{late: {{percent_a_day: 10}}}}\n"
+    report = report_of(tmp_path, failed(BYTES, wrong_rows()), failed(ROWS, wrong_rows(), AXIS), extra=extra)
+    now = datetime(2026, 3, 6, tzinfo=UTC)
+    about = Metadata(created=now, due=now - timedelta(hours=3))
+    found = to_results(report, policy=load_rubric(tmp_path / "rubric.yaml", CHECKS).submissions, about=about)
+    assert (report.score, found["score"]) == (60.0, 54.0)
+    assert (
+        "60 of 80 points in what is shown now. The rest and the total are shown after the due date." in found["output"]
+    )
+    assert "10 percent less.</p>" in found["output"] and "54" not in found["output"]
+    later = to_results(report_of(tmp_path, broken(GREEDY), extra="visibility: after_published\n"))
+    assert "0 of 0 points in what is shown now" in later["output"] and "80" not in later["output"]
+    assert "when grades are published" in later["output"]
 
 
 def test_a_provisional_report_says_so_and_asks_staff_to_rerun(tmp_path):
