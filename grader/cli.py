@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from grader.rubric import Rubric
 
 MAX_SEED_BYTES = 4096
+TIME_LIMIT = 3600.0  # seconds: all that a submission's calls may take, twice over
 
 
 @click.command("grade")
@@ -57,6 +58,8 @@ MAX_SEED_BYTES = 4096
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
+    default=TIME_LIMIT,
+    show_default=True,
     metavar="SECONDS",
     help="Wall time after which this process will be ended: at four fifths of it the rest is left unjudged.",
 )
@@ -86,7 +89,7 @@ def grade_command(
     trust: bool,
     metadata: Path | None,
     students: tuple[str, ...],
-    time_limit: float | None,
+    time_limit: float,
     device: str,
     container: str | None,
     gpus: str | None,

@@ -26,6 +26,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from grader.cli import TIME_LIMIT
 from grader.course import graded
 from grader.course.submissions import Handed
 from grader.policy import moment
@@ -34,6 +35,7 @@ from harness.loader import NOTHING_GRADABLE
 
 REPORT = "report.json"
 KEPT = (REPORT, "report.html", "printed.txt", graded.FILE)
+START = 120.0  # seconds that a grading may take to begin, on a busy machine
 PROGRAM = (sys.executable, "-m", "grader")
 
 T = TypeVar("T")
@@ -84,8 +86,10 @@ class Machines:
                     program.send_signal(signal.SIGINT)
             pool.shutdown()
 
-    def call(self, command: Sequence[str], variables: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
-        """Runs a program to its end, and keeps what it prints. It is in a group of its own, where a terminal's Ctrl-C does not
+    def call(
+        self, command: Sequence[str], variables: Mapping[str, str], seconds: float | None = None
+    ) -> subprocess.CompletedProcess[str]:
+        """Runs a program to its end, at most for `seconds`, and keeps what it prints. It is in a group of its own, where a terminal's Ctrl-C does not
         reach it: when all is to end, `each` says so to it, once. Raises OSError."""
         with self._starting:
             if self._ended:
@@ -103,7 +107,12 @@ class Machines:
             self._running.add(program)
         try:
             with program:
-                printed, told = program.communicate()
+                try:
+                    printed, told = program.communicate(timeout=seconds)
+                except subprocess.TimeoutExpired:
+                    program.kill()
+                    printed, told = program.communicate()
+                    told += f"\nit was ended after {seconds:g} s"
         finally:
             self._running.discard(program)
         return subprocess.CompletedProcess(command, program.returncode, printed, told)
@@ -202,7 +211,9 @@ def run(path: Path, folder: Path, students: Sequence[str], options: Sequence[str
     named = [f"--student={student}" for student in students]  # a name may begin with anything
     files = ["--json", str(folder / REPORT), "--html", str(folder / "report.html")]
     with machines.one() as (more, variables):
-        done = machines.call([*PROGRAM, "grade", str(path.resolve()), *files, *named, *options, *more], variables)
+        limit = float(options[options.index("--time-limit") + 1]) if "--time-limit" in options else TIME_LIMIT
+        command = [*PROGRAM, "grade", str(path.absolute()), *files, *named, *options, *more]
+        done = machines.call(command, variables, limit + START)  # it ends itself before that
     (folder / "printed.txt").write_text(
         f"{done.stdout}{done.stderr}\nexit status {done.returncode}\n", errors="replace"
     )

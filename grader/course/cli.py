@@ -105,6 +105,7 @@ _HANDED_ON: dict[str, tuple[Any, str]] = {
     "seed_file": (_PATH, "A file that holds the course's secret."),
     "device": (click.Choice(["cpu", "cuda"]), "Where tensors lie; without it the CPU."),
     "container": (str, "Run every submission in a container of this image, the judge outside."),
+    "time_limit": (click.FloatRange(min=1), "Seconds after which a grading is ended; without it an hour."),
 }
 
 

@@ -49,6 +49,7 @@ def inputs(options: Sequence[str]) -> dict[str, str]:
 
     given = dict(zip(options[::2], options[1::2], strict=True))
     rubric, seed = given.pop("--rubric", None), given.pop("--seed-file", None)
+    given.pop("--time-limit", None)  # what is final within one is so within another
     secret = read_secret(None, Path(seed) if seed else None)
     return {
         "rubric": load_rubric(Path(rubric) if rubric else None).fingerprint,

@@ -160,9 +160,12 @@ class ContainerWorker:
     def has_ended(self, pid: int) -> bool:
         return bool(self._ask("has_ended", pid))
 
-    def family(self, others: list[int]) -> tuple[int, int, float]:
-        count, held, cpu = self._ask("family", others)
+    def family(self, pid: int, others: list[int], enough: int) -> tuple[int, int, float]:
+        count, held, cpu = self._ask("family", pid, others, enough)
         return int(count), int(held), float(cpu)
+
+    def family_cpu(self, others: list[int]) -> float:
+        return float(self._ask("family_cpu", others))
 
     def outgrown(self, pid: int, bytes_: int, files: int) -> bool:
         return bool(self._ask("outgrown", pid, bytes_, files))

@@ -2,13 +2,15 @@
 
 One worker process a kind ("numpy", "torch") loads its libraries once and forks a child per group (harness.worker). The judge
 watches a child from outside: the kernel's CPU clock of that process, its wire, its output, and what its family takes of memory
-and disk. CPU seconds decide a limit; wall time only ends a call that makes no progress, or sleeps on and on.
+and disk. CPU seconds of the family decide a limit; wall time ends a call that makes no progress, or sleeps on and on, and any
+call in the end.
 """
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import re
 import select
@@ -54,6 +56,8 @@ class Limits:
     strikes: int = 2  # limits reached in one function before it is not called any more
     patience: int = 2  # timeouts of a submission before its further calls get a fifth of the CPU seconds
     calls: int = 6  # a function's calls together may take that many times the CPU seconds of one
+    whole: int = 60  # all calls of a submission together likewise
+    wall: int = 10  # and one call that many times its CPU seconds of wall time, whatever it does meanwhile
 
 
 class OutOfTime(Exception):
@@ -78,6 +82,8 @@ class Sandbox:
         self.spent: dict[str, float] = defaultdict(float)
         self.endings: dict[str, Outcome] = {}
         self.timeouts = 0
+        self.taken = 0.0  # seconds of all calls, at work or asleep
+        self._aside = 0.0  # the same of what counts against nothing
         self.deadline: float | None = None  # of the whole grading, by time.monotonic
         self.integrity: list[str] = []  # for staff: what no honest submission does
         self.groups: set[int] = set()
@@ -141,12 +147,33 @@ class Sandbox:
 
     @contextlib.contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Limits reached in here count against nothing that comes after: for what is only measured."""
+        """Limits reached in here count against nothing that comes after: for what is only measured, and for a closer look.
+
+        All of it together may take half of what a submission's calls may.
+        """
         kept = self.strikes.copy(), self.spent.copy(), self.endings.copy(), self.timeouts
+        judged, self.taken = self.taken, max(self._aside, self._most / 2)
         try:
             yield
         finally:
+            self._aside, self.taken = self.taken, judged
             self.strikes, self.spent, self.endings, self.timeouts = kept
+
+    def spend(self, name: str, seconds: float) -> None:
+        """Counts what a call took against its function and the whole submission."""
+        self.spent[name] += seconds
+        self.taken += seconds
+
+    def exhausted(self, name: str) -> str:
+        """Why a function is not called any more, where its calls or all calls have taken too long; else nothing."""
+        of_one = self.limits.cpu_seconds * self.limits.calls
+        if self.spent[name] > of_one:
+            return f"more than {of_one:g} s in all calls together"
+        return f"more than {self._most:g} s in all calls of this submission together" if self.taken > self._most else ""
+
+    @property
+    def _most(self) -> float:
+        return self.limits.cpu_seconds * self.limits.whole
 
     def worker(self, kind: str) -> Worker | ContainerWorker:
         """A worker that has loaded its libraries."""
@@ -247,7 +274,12 @@ class WorkerSubject(Asking):
             return Clocks(0.0)
         worker, pid = self._worker, self._pid
         here = 0 if isinstance(worker, ContainerWorker) else pid
-        return Clocks(worker.cpu(pid), worker.delay(pid) or None, worker.peak_memory(pid), here)
+        cpu = worker.family_cpu(self._others())  # what it has children do is its own work
+        return Clocks(cpu, worker.delay(pid) or None, worker.peak_memory(pid), here)
+
+    def _others(self) -> list[int]:
+        """Groups of the same worker that are open meanwhile."""
+        return sorted(self._sandbox.groups - {self._pid})
 
     def ask(self, *calls: Call) -> list[Outcome]:
         outcomes: list[Outcome] = []
@@ -267,9 +299,8 @@ class WorkerSubject(Asking):
         for name in (module, call.name):
             if self._sandbox.strikes[name] >= self._sandbox.limits.strikes:
                 return self._sandbox.endings[name]
-        allowed = self._sandbox.limits.cpu_seconds * self._sandbox.limits.calls
-        if self._sandbox.spent[call.name] > allowed:
-            return Outcome("timeout", text=f"more than {allowed:g} s of CPU in all calls together")
+        if why := self._sandbox.exhausted(call.name):
+            return Outcome("timeout", text=why)
         if self._link is None:
             self._start()
         if not module.startswith("@") and module not in self._imported and module not in self._stand_ins:
@@ -395,7 +426,7 @@ class WorkerSubject(Asking):
             self._sandbox.tampered(f"{call.name}: bytes on the wire that the worker does not send ({error})")
             return Outcome("crashed", text="the process spoke in the worker's place")
         finally:
-            self._sandbox.spent[call.name] += watch.used()
+            self._sandbox.spend(call.name, watch.taken())
 
     def _answer(self, reply: dict[str, Any]) -> bool:
         """Runs a function of the judge for the submission; true where that raised MemoryError on purpose.
@@ -529,10 +560,9 @@ class WorkerSubject(Asking):
             raise OutOfTime
         limits = self._sandbox.limits
         assert self._worker is not None
-        count, held, cpu = self._worker.family(sorted(self._sandbox.groups - {self._pid}))
-        if count > 1:
-            watch.family(cpu, count)
         allowed = limits.memory_mib * _MIB + (_CONTEXT if self._device != "cpu" else 0)
+        count, held, beside = self._worker.family(self._pid, self._others(), allowed)
+        watch.family(beside, count)
         if (count > 1 or self._device != "cpu") and held > allowed:
             many = f" in {count} processes" if count > 1 else ""
             raise _Ended("out-of-memory", f"more than {limits.memory_mib} MiB{many}")
@@ -578,6 +608,7 @@ class _Clock:
     def __init__(self, worker: Worker | ContainerWorker, pid: int) -> None:
         self._worker, self._pid = worker, pid
         self._seconds, self._at = worker.cpu(pid), time.monotonic()
+        self._delayed, self._asked = 0.0, -math.inf
 
     def look(self, age: float) -> float:
         """CPU seconds so far, as they were at most `age` seconds ago."""
@@ -586,9 +617,12 @@ class _Clock:
             self._seconds, self._at = self._worker.cpu(self._pid), now
         return self._seconds
 
-    def delay(self) -> float:
-        """Seconds that it could have run and was made to wait."""
-        return self._worker.delay(self._pid)
+    def delay(self, age: float) -> float:
+        """Seconds that it could have run and was made to wait, as they were at most `age` seconds ago."""
+        now = time.monotonic()
+        if now - self._asked > age:
+            self._delayed, self._asked = self._worker.delay(self._pid), now
+        return self._delayed
 
 
 class _Watch:
@@ -600,14 +634,25 @@ class _Watch:
         self._clock, self._limits = clock, limits
         self._start = self._marked = self._used = clock.look(0.25)
         self._began = self._since = time.monotonic()
-        self._delayed: float | None = None
+        self._delayed = clock.delay(0.25)
         self._judges_cpu = self._judges_wall = self._children = 0.0
-        self._family: float | None = None
+        self._children_before: float | None = None
         self._bytes = 0
 
     def used(self) -> float:
         """CPU seconds so far."""
-        return self._used - self._start + self._judges_cpu
+        return self._used - self._start + self._judges_cpu + self._children
+
+    def taken(self) -> float:
+        """Seconds so far in which it worked or was asleep."""
+        return self.used() + max(self._asleep(), 0.0)
+
+    def _asleep(self) -> float:
+        """Seconds in which it neither worked nor was kept from it; none in a call that takes a moment."""
+        wall = time.monotonic() - self._began
+        if wall < 0.05:
+            return 0.0
+        return wall - (self._used - self._start) - self._judges_wall - (self._clock.delay(0.05) - self._delayed)
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
@@ -618,11 +663,11 @@ class _Watch:
         self._judges_wall += time.monotonic() - wall
         self._since = time.monotonic()
 
-    def family(self, cpu: float, count: int) -> None:
-        """CPU seconds of the process and of its children so far: what they use between two looks counts for the call."""
-        before, self._family = self._family, cpu
-        self._children += max(0.0, cpu - before) if before is not None else 0.0
-        if self._children > self._limits.cpu_seconds:
+    def family(self, children: float, count: int) -> None:
+        """CPU seconds of the process's children so far: what these use between two looks counts for the call."""
+        before, self._children_before = self._children_before, children
+        self._children += max(0.0, children - before) if before is not None else 0.0
+        if count > 1 and self.used() > self._limits.cpu_seconds:
             raise _Ended("timeout", f"more than {self._limits.cpu_seconds:g} s of CPU in {count} processes")
 
     def printed(self, size: int) -> None:
@@ -640,10 +685,8 @@ class _Watch:
         elif now - self._since > self._limits.idle_seconds:
             raise _Ended("timeout", f"no progress in {self._limits.idle_seconds:g} s: the call waits for something")
         most = 4 * self._limits.idle_seconds
-        if self._delayed is None and now - self._began > 0.2:
-            self._delayed = self._clock.delay()
-        if now - self._began > most:
-            delayed = self._clock.delay() - (self._delayed or 0.0)
-            working = self._used - self._start + self._judges_wall + delayed
-            if now - self._began - working > most:
-                raise _Ended("timeout", f"more than {most:g} s asleep in one call")
+        if now - self._began > most and self._asleep() > most:
+            raise _Ended("timeout", f"more than {most:g} s asleep in one call")
+        most = self._limits.wall * self._limits.cpu_seconds + most
+        if now - self._began - self._judges_wall > most:
+            raise _Ended("timeout", f"more than {most:g} s in one call")

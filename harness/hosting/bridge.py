@@ -21,7 +21,9 @@ from harness.hosting.host import SandboxError, Worker
 from harness.hosting.mux import Mux
 
 SUBMISSION = Path("/submission")
-_PASSED_ON = frozenset(("end", "where", "clean", "cpu", "delay", "peak_memory", "has_ended", "family", "outgrown"))
+_PASSED_ON = frozenset(
+    ("end", "where", "clean", "cpu", "delay", "peak_memory", "has_ended", "family", "family_cpu", "outgrown")
+)
 
 
 def main() -> None:

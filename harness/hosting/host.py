@@ -188,11 +188,16 @@ class Worker:
         """Whether it ends by itself within a moment."""
         return processes.has_ended(pid)
 
-    def family(self, others: list[int]) -> tuple[int, int, float]:
-        """How many processes there are below the worker but for other groups, bytes that they hold together, and CPU seconds
-        that they have used."""
+    def family(self, pid: int, others: list[int], enough: int) -> tuple[int, int, float]:
+        """How many processes there are below the worker but for other groups, bytes that they hold together (exact where they
+        are more than `enough`), and CPU seconds that those beside `pid` have used."""
         found = processes.below(self.pid, set(others))
-        return len(found), sum(map(processes.own_memory, found)), sum(map(processes.cpu, found))
+        beside = processes.family_cpu(found) - processes.cpu(pid)
+        return len(found), processes.family_memory(found, enough), beside
+
+    def family_cpu(self, others: list[int]) -> float:
+        """CPU seconds of all of them."""
+        return processes.family_cpu(processes.below(self.pid, set(others)))
 
     def outgrown(self, pid: int, bytes_: int, files: int) -> bool:
         """Whether its folder holds more than that."""

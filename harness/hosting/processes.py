@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import select
 import time
@@ -14,6 +15,19 @@ def cpu(pid: int) -> float:
     try:
         return time.clock_gettime((~pid << 3) | 2)
     except OSError:
+        return 0.0
+
+
+def family_cpu(pids: list[int]) -> float:
+    """CPU seconds of processes so far, and of their children that have ended and been waited for."""
+    return sum(cpu(pid) + _waited_for(pid) for pid in pids)
+
+
+def _waited_for(pid: int) -> float:
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[13]) + int(fields[14])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, IndexError, ValueError):
         return 0.0
 
 
@@ -52,19 +66,34 @@ def below(root: int, spared: set[int]) -> list[int]:
     found: list[int] = []
     todo = [root]
     while todo:
-        pid = todo.pop()
-        with contextlib.suppress(OSError):
-            children = {int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()} - spared
-            found += children
-            todo += children
+        for thread in glob.glob(f"/proc/{todo.pop()}/task/*/children"):  # each has forked children of its own
+            with contextlib.suppress(OSError):
+                children = {int(child) for child in Path(thread).read_text().split()} - spared
+                found += children
+                todo += children
     return found
 
 
-def own_memory(pid: int) -> int:
-    """Bytes that a process has in memory and shares with no file."""
+def family_memory(pids: list[int], enough: int) -> int:
+    """Bytes that processes have in memory together, files apart. What several of them share counts once, where the kernel
+    says how many do; it is asked only for more than `enough`, since the answer takes long."""
+    held = sum(map(_in_memory, pids))
+    return held if held <= enough else sum(_portion(pid) or _in_memory(pid) for pid in pids)
+
+
+def _in_memory(pid: int) -> int:
+    return _sum(f"/proc/{pid}/status", ("RssAnon:", "RssShmem:"))
+
+
+def _portion(pid: int) -> int:
+    """A process's proportional share; 0 where only its owner may ask."""
+    return _sum(f"/proc/{pid}/smaps_rollup", ("Pss_Anon:", "Pss_Shmem:"))
+
+
+def _sum(file: str, fields: tuple[str, ...]) -> int:
     try:
-        fields = Path(f"/proc/{pid}/statm").read_text().split()
-        return (int(fields[1]) - int(fields[2])) * os.sysconf("SC_PAGE_SIZE")
+        lines = [line.split() for line in Path(file).read_text().splitlines()]
+        return 1024 * sum(int(line[1]) for line in lines if line and line[0] in fields)
     except (OSError, IndexError, ValueError):
         return 0
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from grader.course import batch, rerun
+from grader.course import batch, graded, rerun
 from grader.course.cli import _gpus, batch_command, gradebook_command, rerun_command
 from grader.course.gradebook import GradebookError, fill
 from grader.course.submissions import FolderError, find, left_aside
@@ -340,6 +340,17 @@ def test_when_the_caller_leaves_off_what_has_not_begun_never_begins():
     next(each)
     each.close()
     assert 1 <= len(done) < 1000
+
+
+def test_a_grading_that_does_not_end_is_ended():
+    """The batch goes on, and what was printed says why."""
+    done = batch.Machines(jobs=1).call([sys.executable, "-c", "import threading; threading.Event().wait()"], {}, 1)
+    assert (done.returncode, done.stderr) == (-9, "\nit was ended after 1 s")
+
+
+def test_another_time_limit_grades_nothing_anew():
+    """What is final within one is final within another."""
+    assert graded.inputs(["--time-limit", "60"]) == graded.inputs([])
 
 
 # Another stand-in: ann's grading ends at once; any other stops the batch that began it, and says so when it is asked to end.

@@ -171,3 +171,83 @@ def test_a_group_has_no_open_file_but_its_own(submission):
     )
     with Sandbox(submission(attention=softmax(body)), QUICK) as sandbox, sandbox.group("numpy") as subject:
         assert sorted(subject.call("attention.softmax", 1).value) == [os.devnull, "pipe", "pipe", "socket"]
+
+
+def test_children_of_a_thread_count_too(submission):
+    """The kernel lists a process's children by the thread that forked them."""
+    body = (
+        "def fork():\n    if os.fork() == 0:\n        while True: pass\n"
+        "threads = [threading.Thread(target=fork) for _ in range(3)]\n"
+        "for thread in threads: thread.start()\n"
+        "for i in range(999): time.sleep(0.05); i * i\n"
+    )
+    limits = Limits(cpu_seconds=1, idle_seconds=60, memory_mib=256)
+    with Sandbox(submission(attention=softmax(body)), limits) as sandbox, sandbox.group("numpy") as subject:
+        outcome = subject.call("attention.softmax", 1)
+    assert (outcome.kind, outcome.text.startswith("more than 1 s of CPU in ")) == ("timeout", True)
+
+
+def test_what_a_child_computes_is_the_processs_own_cost(submission):
+    """A child that has ended and been waited for shows in the clocks as much as the same work in the process itself."""
+    work = "until = time.process_time() + 0.3\nwhile time.process_time() < until: pass\n"
+    body = "if os.fork() == 0:\n    until = time.process_time() + 0.3\n    while time.process_time() < until: pass\n    os._exit(0)\nos.wait()\n"
+    for code in (body, work):
+        with Sandbox(submission(attention=softmax(code))) as sandbox, sandbox.group("numpy") as subject:
+            subject.call("attention.causal_mask", 1)
+            before = subject.clocks().cpu
+            assert subject.call("attention.softmax", 1).ok
+            assert subject.clocks().cpu - before > 0.25
+
+
+def test_shared_memory_of_many_processes_counts(submission):
+    """Memory that a process shares with nobody but could is its own: two children with 200 MiB each are past 256."""
+    body = (
+        "import mmap\n"
+        "for _ in range(2):\n"
+        "    if os.fork() == 0:\n"
+        "        held = mmap.mmap(-1, 200 * 2**20)\n"
+        "        for i in range(0, len(held), 4096): held[i] = 1\n"
+        "        time.sleep(60)\n"
+        "for i in range(999): time.sleep(0.05); i * i\n"
+    )
+    limits = Limits(cpu_seconds=9, idle_seconds=60, memory_mib=256)
+    with Sandbox(submission(attention=softmax(body)), limits) as sandbox, sandbox.group("numpy") as subject:
+        outcome = subject.call("attention.softmax", 1)
+    assert (outcome.kind, outcome.text.startswith("more than 256 MiB")) == ("out-of-memory", True)
+
+
+def test_memory_that_processes_share_counts_once(submission):
+    """Three children that look at the same 150 MiB are within 256."""
+    body = (
+        "import mmap\n"
+        "held = mmap.mmap(-1, 150 * 2**20)\n"
+        "for i in range(0, len(held), 4096): held[i] = 1\n"
+        "for _ in range(3):\n"
+        "    if os.fork() == 0:\n"
+        "        sum(held[i] for i in range(0, len(held), 4096))\n"
+        "        time.sleep(1)\n"
+        "        os._exit(0)\n"
+        "for _ in range(3): os.wait()\n"
+        "return 7\n"
+    )
+    limits = Limits(cpu_seconds=9, idle_seconds=60, memory_mib=256)
+    with Sandbox(submission(attention=softmax(body)), limits) as sandbox, sandbox.group("numpy") as subject:
+        assert subject.call("attention.softmax", 1).value == 7
+
+
+def test_sleep_counts_against_all_calls_of_a_function_and_of_the_submission(submission):
+    """A call that sleeps reaches no limit of its own; many of them together do, and nothing is asked any more."""
+    limits = Limits(cpu_seconds=0.1, idle_seconds=9, memory_mib=256, calls=3, whole=5)
+    with (
+        Sandbox(submission(attention=softmax("time.sleep(0.2)\nreturn 1")), limits) as sandbox,
+        sandbox.group("numpy") as subject,
+    ):
+        found = [subject.call("attention.softmax", 1) for _ in range(4)]
+        assert [outcome.kind for outcome in found] == ["value", "value", "timeout", "timeout"]
+        with sandbox.uncounted():
+            sandbox.spent.clear()
+            assert subject.call("attention.softmax", 1).value == 1
+        sandbox.forget_strikes()
+        assert subject.call("attention.softmax", 1).value == 1
+        last = subject.call("attention.causal_mask", 1)
+        assert (last.kind, last.text) == ("timeout", "more than 0.5 s in all calls of this submission together")
