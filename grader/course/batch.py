@@ -89,8 +89,8 @@ class Machines:
     def call(
         self, command: Sequence[str], variables: Mapping[str, str], seconds: float | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Runs a program to its end, at most for `seconds`, and keeps what it prints. It is in a group of its own, where a terminal's Ctrl-C does not
-        reach it: when all is to end, `each` says so to it, once. Raises OSError."""
+        """Runs a program to its end, at most for `seconds`, and keeps what it prints. It is in a group of its own, where a
+        terminal's Ctrl-C does not reach it: when all is to end, `each` says so to it, once. Raises OSError."""
         with self._starting:
             if self._ended:
                 raise InterruptedError(0, "it was stopped before it began")
