@@ -67,6 +67,7 @@ def grade(
     device: str = "cpu",
     students: Sequence[str] = (),
     time_limit: float | None = None,
+    began: float | None = None,
     image: Image | None = None,
     on_step: Callable[[Report], None] = lambda report: None,
 ) -> Report:
@@ -76,11 +77,11 @@ def grade(
     `device` is where tensors lie that attention_torch.py and a kv_cache.py of torch work on: "cpu" or "cuda".
     `trust` grades even where the machine gives no fence. `students` are names of whose work it is, for what staff have set
     by hand. `image` is that of a container for the submission, which runs on this machine otherwise. `time_limit` is the
-    wall time, in seconds, after which somebody ends this process: at most of it what is not judged stays so, and the
-    report says it. Raises intake.IntakeError where `path` is nothing that can be graded, SandboxError where the machine
-    gives too little for work that is not trusted.
+    wall time, in seconds, after which somebody ends this process, from `began` (by time.monotonic) or from here: at most of
+    it what is not judged stays so, and the report says it. Raises intake.IntakeError where `path` is nothing that can be
+    graded, SandboxError where the machine gives too little for work that is not trusted.
     """
-    began = time.monotonic()
+    began = time.monotonic() if began is None else began
     with (
         intake.staged(path, rubric.adapters) as submission,
         Sandbox(submission.root, rubric.limits, trust, image) as sandbox,
