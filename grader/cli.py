@@ -21,6 +21,7 @@ from rich.console import Console
 from grader.outputs import github_summary, output_options, writer
 from grader.render.files import unwritable
 from grader.render.github import muted
+from grader.stopping import stopped_in_order
 
 if TYPE_CHECKING:
     from grader.report import Report
@@ -99,7 +100,7 @@ def grade_command(
     quiet: bool,
 ) -> None:
     """Grade the submission in PATH, a folder or an archive."""
-    with _own_fault():
+    with _own_fault(), stopped_in_order():
         _check_paths(path, outputs)
         summary = github_summary() if github else None
         if gpus and not container:

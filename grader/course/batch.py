@@ -15,10 +15,10 @@ import json
 import os
 import queue
 import shutil
-import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -36,7 +36,7 @@ from harness.loader import NOTHING_GRADABLE
 REPORT = "report.json"
 KEPT = (REPORT, "report.html", "printed.txt", graded.FILE)
 START = 120.0  # seconds that a grading may take to begin, on a busy machine
-PROGRAM = (sys.executable, "-m", "grader")
+PROGRAM = (sys.executable, "-m", "grader.course.grading", str(os.getpid()))
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -50,7 +50,7 @@ class Machines:
         self._gpus, self._in_containers = bool(gpus), in_containers
         self._running: set[subprocess.Popen[str]] = set()
         self._starting = threading.Lock()
-        self._ended = False
+        self.ended = False
         self._free: queue.SimpleQueue[str] = queue.SimpleQueue()
         for gpu in gpus:
             self._free.put(gpu)
@@ -71,7 +71,7 @@ class Machines:
         """Does `work` on the items, as many at a time as there is room for; gives each with what came of it, a value or what it
         raised, in the order of `items` whatever ends first. When it is closed, what has not begun never begins, and the programs
         that run are asked to end, and waited for."""
-        self._ended = False
+        self.ended = False
         pool = ThreadPoolExecutor(self.count)
         try:
             begun = [(item, pool.submit(work, item)) for item in items]
@@ -81,9 +81,9 @@ class Machines:
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             with self._starting:
-                self._ended = True
+                self.ended = True
                 for program in self._running:
-                    program.send_signal(signal.SIGINT)
+                    program.terminate()
             pool.shutdown()
 
     def call(
@@ -92,7 +92,7 @@ class Machines:
         """Runs a program to its end, at most for `seconds`, and keeps what it prints. It is in a group of its own, where a
         terminal's Ctrl-C does not reach it: when all is to end, `each` says so to it, once. Raises OSError."""
         with self._starting:
-            if self._ended:
+            if self.ended:
                 raise InterruptedError(0, "it was stopped before it began")
             program = subprocess.Popen(
                 command,
@@ -116,6 +116,16 @@ class Machines:
         finally:
             self._running.discard(program)
         return subprocess.CompletedProcess(command, program.returncode, printed, told)
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How far a batch has come: `done` of `of` submissions, `graded` of them by itself, in `seconds`."""
+
+    done: int
+    of: int
+    graded: int
+    seconds: float
 
 
 @dataclass(frozen=True)
@@ -170,9 +180,12 @@ def results(out: Path) -> list[Result]:
     return [load(path.parent) for path in sorted(out.glob("*/submission.json"))]
 
 
-def grade_all(handed: Sequence[Handed], out: Path, options: Sequence[str], machines: Machines) -> Generator[Result]:
+def grade_all(
+    handed: Sequence[Handed], out: Path, options: Sequence[str], machines: Machines, on_end: Callable[[Pace], None]
+) -> Generator[Result]:
     """Grades what has no final report of what there is now; gives the results in the order of `handed`, after those that
-    are refused. Raises OSError where `out` cannot be written."""
+    are refused. The table is written anew, and `on_end` called, at the start and whenever a grading has ended. Raises OSError
+    where `out` cannot be written."""
     todo = []
     common = graded.inputs(options)
     anew: dict[str, str] = {}
@@ -185,24 +198,35 @@ def grade_all(handed: Sequence[Handed], out: Path, options: Sequence[str], machi
         write_atomically(folder / "submission.json", json.dumps(about, indent=1) + "\n")
         before = load(folder)
         if one.refused:
-            yield before
+            if before.report is not None:
+                set_aside(folder)
+            yield load(folder)
         elif not before.final:
             todo.append(one)
         elif why := graded.changed(folder, {"submission": graded.digest(one.path), **common}):
             anew[one.name] = "; ".join(why)
             set_aside(folder)
             todo.append(one)
-    try:
-        with contextlib.closing(
-            machines.each(lambda h: run(h.path, out / h.name, h.students, options, machines), todo)
-        ) as ended:
-            for one, done in ended:
-                error = done.exception()
+    write_table(out)
+    began, ended, told = time.monotonic(), 0, threading.Lock()
+    on_end(Pace(len(handed) - len(todo), len(handed), 0, 0.0))
+
+    def grade(one: Handed) -> Result:
+        nonlocal ended
+        try:
+            return run(one.path, out / one.name, one.students, options, machines)
+        finally:
+            with told:
+                ended += 1
                 write_table(out)
-                found = replace(load(out / one.name), said=cause(error)) if error else done.result()
-                yield replace(found, anew=anew.get(one.name, ""))
-    finally:  # one that was stopped has its table too
-        write_table(out)
+                if not machines.ended:
+                    on_end(Pace(len(handed) - len(todo) + ended, len(handed), ended, time.monotonic() - began))
+
+    with contextlib.closing(machines.each(grade, todo)) as each:
+        for one, done in each:
+            error = done.exception()
+            found = replace(load(out / one.name), said=cause(error)) if error else done.result()
+            yield replace(found, anew=anew.get(one.name, ""))
 
 
 def run(path: Path, folder: Path, students: Sequence[str], options: Sequence[str], machines: Machines) -> Result:

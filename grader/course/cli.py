@@ -8,17 +8,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import signal
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from grader.stopping import stopped_in_order
+
 if TYPE_CHECKING:
-    from grader.course.batch import Machines
+    from grader.course.batch import Machines, Pace
 
 
 @click.command("rehearse")
@@ -134,7 +134,7 @@ def _grading(command: Callable[..., Any]) -> Callable[..., Any]:
         elif "cuda" in options:
             _has_cuda()
         jobs = jobs or max(1, (os.cpu_count() or 2) // 2)
-        with _stopped_in_order():
+        with stopped_in_order():
             return command(options=options, machines=Machines(numbers, "--container" in options, jobs), **given)
 
     decorated: Callable[..., Any] = click.option(
@@ -163,19 +163,6 @@ def _usable(options: list[str]) -> None:
     except RubricError as error:
         raise click.UsageError(str(error)) from None
     read_secret(None, Path(options[options.index("--seed-file") + 1]) if "--seed-file" in options else None)
-
-
-@contextlib.contextmanager
-def _stopped_in_order() -> Iterator[None]:
-    """What ends a job on a cluster, or a terminal that closes, is taken as Ctrl-C is: no grading goes on behind it."""
-    ours = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is signal.SIG_DFL]
-    for number in ours:
-        signal.signal(number, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        for number in ours:
-            signal.signal(number, signal.SIG_DFL)
 
 
 def _has_cuda() -> None:
@@ -237,11 +224,9 @@ def batch_command(folder: Path, out: Path, machines: Machines, options: list[str
         out.mkdir(parents=True, exist_ok=True)
         if "--seed-file" not in options:
             click.echo("No --seed-file: the inputs are drawn from the public seed, which students have too.", err=True)
-        began = time.monotonic()
-        with contextlib.closing(batch.grade_all(handed, out, options, machines)) as graded:
-            for number, result in enumerate(graded, 1):
+        with contextlib.closing(batch.grade_all(handed, out, options, machines, _progress)) as graded:
+            for result in graded:
                 click.echo(_line(result))
-                click.echo(_progress(number, len(handed), time.monotonic() - began), err=True)
     except FolderError as error:
         raise click.BadParameter(str(error), param_hint="FOLDER") from None
     except OSError as error:
@@ -358,12 +343,17 @@ def gradebook_command(
         click.echo(f"Results of nobody in {students.name}: {', '.join(filled.unmatched)}")
 
 
-def _progress(done: int, of: int, seconds: float) -> str:
-    """How far a batch has come, as far as it can be told: "3 of 12, 14 s each, about 2 min left"."""
-    each = seconds / done
-    left = each * (of - done)
-    told = f"about {left / 60:.0f} min left" if left >= 90 else f"about {left:.0f} s left"
-    return f"  {done} of {of}" + (f", {each:.0f} s each, {told}" if done < of else "")
+def _progress(pace: Pace) -> None:
+    """Says how far a batch has come: "3 of 12, one every 14 s, about 2 min left"."""
+    told = f"  {pace.done} of {pace.of}"
+    if not pace.graded:
+        told += " are graded already" if pace.done else ""
+    elif pace.done < pace.of:
+        each = pace.seconds / pace.graded
+        left = each * (pace.of - pace.done)
+        about = f"{left / 3600:.1f} h" if left >= 5400 else f"{left / 60:.0f} min" if left >= 90 else f"{left:.0f} s"
+        told += f", one every {each:.0f} s, about {about} left"
+    click.echo(told, err=True)
 
 
 def _line(result: Any) -> str:

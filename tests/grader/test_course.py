@@ -7,6 +7,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -17,7 +18,7 @@ import pytest
 from click.testing import CliRunner
 
 from grader.course import batch, graded, rerun
-from grader.course.cli import _gpus, batch_command, gradebook_command, rerun_command
+from grader.course.cli import _gpus, _progress, batch_command, gradebook_command, rerun_command
 from grader.course.gradebook import GradebookError, fill
 from grader.course.submissions import FolderError, find, left_aside
 from grader.grade import grade
@@ -25,6 +26,7 @@ from grader.render.json_file import to_json
 from grader.rubric import load_rubric
 from harness.loader import Finding
 from tests.grader.lab_of_two import GREEDY, ROWS, broken, failed, report_of, wrong_rows
+from tests.processes import all_end, family_of
 
 
 def command(which, *words):
@@ -180,6 +182,11 @@ def test_a_submission_that_is_a_symbolic_link_is_refused_and_flagged(machine, tm
     assert done.stdout.splitlines()[0] == "bob: no report (refused: bob.zip is a symbolic link)"
     assert ran(place) == [["ann", "ann"]]
     assert {r.name: r.flags for r in batch.results(out)}["cy"] == ["refused: work.zip is a symbolic link"]
+    (folder / "ann").rename(tmp_path / "elsewhere")
+    (folder / "ann").symlink_to(tmp_path / "elsewhere")
+    told = command(batch_command, folder, "--out", out).stdout.splitlines()
+    assert told[0] == "ann: no report (refused: ann is a symbolic link)"  # the score from before is not its own
+    assert (out / "ann" / "earlier-1" / "report.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -361,6 +368,7 @@ if name == "ann":
     shutil.copy(place / "report.json", sys.argv[sys.argv.index("--json") + 1])
 else:
     signal.alarm(60)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with open(place / "ran", "a") as ran:
         print(name, "begun", file=ran, flush=True)
         try:
@@ -384,6 +392,64 @@ def test_who_stops_a_batch_loses_nothing_and_leaves_nothing_running(machine, tmp
     assert "The same command goes on" in done.stderr
     assert ran(place) == [["bob", "begun"], ["bob", "ended"]]
     assert [row.split(",")[1] for row in (out / "results.csv").read_text().splitlines()] == ["score", "100.0", "", ""]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGHUP])
+def test_a_batch_takes_its_running_grading_with_it_however_it_ends(submission, tmp_path, number):
+    """Also where it was started in the background, with Ctrl-C ignored: the grading and its workers are gone, and so is their
+    scratch."""
+    shutil.copytree(submission(), tmp_path / "in" / "ann")
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    begin = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from harness.cli import main; main()"
+    words = [sys.executable, "-c", begin, "batch", tmp_path / "in", "--out", tmp_path / "out"]
+    with subprocess.Popen(
+        words, env={**os.environ, "TMPDIR": str(scratch)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as started:
+        family = family_of(started.pid, at_least=3)
+        started.send_signal(number)
+        _, told = started.communicate(timeout=60)
+    assert all_end(family, 20.0)
+    assert list(scratch.iterdir()) == []
+    assert ("The same command goes on" in told) == (number != signal.SIGKILL)
+    assert (tmp_path / "out" / "results.csv").read_text().splitlines()[1].startswith("ann,")
+
+
+def test_a_batch_says_how_far_it_has_come_and_keeps_its_table_as_it_goes(machine, tmp_path):
+    """Of all that were handed in, those graded before and those refused too; the table has a line each from the start."""
+    machine({}, "ann", "bob", "cy")
+    folder, out, seen = tmp_path / "in", tmp_path / "out", []
+    shutil.rmtree(folder / "cy")
+    options, machines = [], batch.Machines(jobs=1)
+
+    def note(pace):
+        scores = [row.split(",")[1] for row in (out / "results.csv").read_text().splitlines()[1:]]
+        seen.append((pace.done, pace.of, pace.graded, scores))
+
+    assert len(list(batch.grade_all(find(folder), out, options, machines, note))) == 2
+    assert seen == [(0, 2, 0, ["", ""]), (1, 2, 1, ["100.0", ""]), (2, 2, 2, ["100.0", "100.0"])]
+    (folder / "cy").mkdir()
+    (folder / "dan").symlink_to(folder / "ann")
+    seen.clear()
+    assert [r.name for r in batch.grade_all(find(folder), out, options, machines, note)] == ["dan", "cy"]
+    assert seen == [(3, 4, 0, ["100.0", "100.0", "", ""]), (4, 4, 1, ["100.0", "100.0", "100.0", ""])]
+
+
+@pytest.mark.parametrize(
+    ("pace", "said"),
+    [
+        (batch.Pace(0, 12, 0, 0.0), "  0 of 12"),
+        (batch.Pace(8, 12, 0, 0.0), "  8 of 12 are graded already"),
+        (batch.Pace(3, 12, 3, 42.0), "  3 of 12, one every 14 s, about 2 min left"),
+        (batch.Pace(9, 12, 1, 14.0), "  9 of 12, one every 14 s, about 42 s left"),
+        (batch.Pace(20, 1000, 20, 600.0), "  20 of 1000, one every 30 s, about 8.2 h left"),
+        (batch.Pace(12, 12, 4, 56.0), "  12 of 12"),
+    ],
+)
+def test_the_rate_is_of_what_this_batch_has_graded(capsys, pace, said):
+    _progress(pace)
+    assert capsys.readouterr().err.rstrip("\n") == said
 
 
 # -- rerun -------------------------------------------------------------------------------------------------------------

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ import pytest
 from grader.sandbox import Limits, Sandbox, SandboxError, fencing, probe
 from harness.hosting.host import Worker
 from harness.values import Callback
+from tests.processes import all_end, family_of
 
 pytestmark = pytest.mark.slow
 
@@ -271,36 +271,11 @@ def test_a_killed_judge_leaves_no_worker(submission, when):
         judge.stdout.readline()
     if when == "between":
         assert judge.stdout.readline() == "value\n"
-    family = _family(judge.pid, at_least=1 if when == "starting" else 3)
+    family = family_of(judge.pid, at_least=1 if when == "starting" else 3)
     os.kill(judge.pid, signal.SIGKILL)
     judge.wait()
     judge.stdout.close()
-    assert _ends(family, 10.0)
-
-
-def _family(root: int, at_least: int) -> set[int]:
-    """Processes below one, once there are so many. Fails where it ends before."""
-    found: set[int] = set()
-    while len(found) < at_least:
-        assert Path(f"/proc/{root}/stat").read_text().rpartition(")")[2].split()[0] != "Z", "the judge has ended"
-        todo, found = [root], set()
-        while todo:
-            pid = todo.pop()
-            try:
-                below = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-            except OSError:
-                below = []
-            found.update(below)
-            todo += below
-    return found
-
-
-def _ends(pids: set[int], seconds: float) -> bool:
-    until = time.monotonic() + seconds
-    while time.monotonic() < until:
-        if not any(Path(f"/proc/{pid}").exists() for pid in pids):
-            return True
-    return False
+    assert all_end(family, 10.0)
 
 
 def test_too_few_layers_are_refused(submission, monkeypatch):
