@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -29,6 +30,12 @@ def submission(tmp_path: Path) -> Callable[..., Path]:
         return folder
 
     return make
+
+
+def pytest_configure() -> None:
+    """What is started in the background ignores Ctrl-C, and so would all that tests start and stop by it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

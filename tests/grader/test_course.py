@@ -402,7 +402,9 @@ def test_a_batch_takes_its_running_grading_with_it_however_it_ends(submission, t
     shutil.copytree(submission(), tmp_path / "in" / "ann")
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    begin = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); from harness.cli import main; main()"
+    begin = (
+        "from signal import *; signal(SIGINT, SIG_IGN); signal(SIGHUP, SIG_DFL); from harness.cli import main; main()"
+    )
     words = [sys.executable, "-c", begin, "batch", tmp_path / "in", "--out", tmp_path / "out"]
     with subprocess.Popen(
         words, env={**os.environ, "TMPDIR": str(scratch)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
