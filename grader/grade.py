@@ -6,7 +6,6 @@ with the submission's own attention.py, and, where that failed, once more over t
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import hashlib
 import platform
@@ -21,10 +20,11 @@ import numpy as np
 import grader.checks
 import grader.families
 import harness.checks
-from grader import blame, compare, intake, leaderboard, own_tests, pictures, served
+from grader import blame, compare, intake, leaderboard, own_tests, pictures, reading, served
 from grader.companion import asks_attention_alone
 from grader.diagnosis import UNRECOGNISED
 from grader.families import FAMILIES, Family
+from grader.intake import Staged
 from grader.measure import turn
 from grader.pictures import Picture
 from grader.report import NOT_YET, TIME_UP, Judged, Report, build_report
@@ -37,7 +37,6 @@ from harness.attend import CAUSAL, SDPA, SELF, SOFTMAX
 from harness.check import CHECKS, Check, CheckResult, Fail
 from harness.checks.step8_cache import DECODE, PREFILL
 from harness.hints import Hints
-from harness.loader import Submission
 from harness.local import PUBLIC_SECRET
 from harness.rounding import loosened
 from harness.signs import Hint
@@ -46,6 +45,7 @@ from harness.subject import LIMITS
 # Ways a call ends that say little by themselves: a fault that explains them is named in their place.
 GENERIC = frozenset({"raised", "wrong-shape", "not-finite", "not-an-array", "wrong-dtype"})
 
+INTAKE = 0.4  # of a time limit, that taking in what was handed in may take
 SHARE = 0.8  # of a time limit after which nothing more is asked: what was judged is to be written in the rest
 
 # what a check needs, in the order of judging after attention.py
@@ -82,12 +82,14 @@ def grade(
     graded, SandboxError where the machine gives too little for work that is not trusted.
     """
     began = time.monotonic() if began is None else began
+    deadline = None if time_limit is None else began + SHARE * time_limit
+    until = None if time_limit is None else began + INTAKE * time_limit
     with (
-        intake.staged(path, rubric.adapters) as submission,
+        intake.staged(path, rubric.adapters, until) as submission,
         Sandbox(submission.root, rubric.limits, trust, image) as sandbox,
         contextlib.ExitStack() as resources,
     ):
-        sandbox.deadline = None if time_limit is None else began + SHARE * time_limit
+        sandbox.deadline = deadline
         judge = _Judge(submission, sandbox, rubric, secret, measure, device)
         resources.enter_context(judge.open)
         resources.callback(judge.right.close)
@@ -161,7 +163,7 @@ def _fence(sandbox: Sandbox) -> dict[str, str]:
 class _Judge:
     """The state of one grading."""
 
-    submission: Submission
+    submission: Staged
     sandbox: Sandbox
     rubric: Rubric
     secret: bytes
@@ -174,7 +176,7 @@ class _Judge:
         self.hints: dict[tuple[str, bool], tuple[Hints, WorkerSubject]] = {}
         self.open = contextlib.ExitStack()
         self.faults: list[str] = []
-        self.kv_kind = _kv_kind(self.submission)
+        self.kv_kind = "torch" if self.submission.torch else "numpy"
         self.own_attention_fails = False
         self.right = Right(self.sandbox)
 
@@ -298,7 +300,10 @@ class _Judge:
         """The check's result. One that breaks is tried once more, and then asked of a right submission: where that passes,
         it broke on what this one said, and failed."""
         seed = draws.seed_of(self.secret, check.id)
-        result = checking.run(check, subject, seed)
+        if needs == "files":
+            result = reading.run(check, subject, seed, self.sandbox.deadline)
+        else:
+            result = checking.run(check, subject, seed)
         if result.broke and needs != "files" and not self.sandbox.time_is_up():
             subject.close()  # the fault may be the machine's, and pass: in a fresh process
             result = checking.run(check, subject, seed)
@@ -479,18 +484,3 @@ def _proof(explanation: Any) -> str:
         return ""
     told = ", ".join(probe.replace("-", " ") for probe in probes[:3]) + (", …" if len(probes) > 3 else "")
     return f"On {len(probes)} input{'s' * (len(probes) > 1)} made to tell faults apart ({told}) your results equal this fault's."
-
-
-def _kv_kind(submission: Submission) -> str:
-    """The worker that kv_cache.py needs: "torch" where it, or a helper, imports torch."""
-    others = {"attention.py", "experiments.py", "attention_torch.py", "make_report.py"}
-    for name in submission.files:
-        if name.endswith(".py") and "/" not in name and name not in others:
-            with contextlib.suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError):
-                tree = ast.parse((submission.root / name).read_bytes())
-                for node in ast.walk(tree):
-                    names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
-                    names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-                    if any(n.split(".")[0] == "torch" for n in names):
-                        return "torch"
-    return "numpy"

@@ -2,13 +2,16 @@
 
 Only regular files are copied, under names of their own, within caps. Links, absolute names, `..` and whatever is too many
 or too large are left out and told as findings; nothing of an archive is ever extracted by name. Names are judged before
-anything is unpacked, and all that is unpacked counts, whether it is kept or not.
+anything is unpacked, and all that is unpacked counts, whether it is kept or not. All of it is unpacked and parsed in a child
+process with limits (grader.reading): what takes too long to read is left out.
 """
 
 from __future__ import annotations
 
+import ast
 import bz2
 import contextlib
+import errno
 import gzip
 import importlib.resources
 import io
@@ -17,13 +20,15 @@ import os
 import shutil
 import stat
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from grader import reading
+from grader.reading import Tell
+from grader.scratch import Scratch
 from harness import adapters, contract, loader
 from harness.loader import Finding, Submission
 
@@ -39,8 +44,10 @@ MAX_SOURCES_BYTES = 4 * MAX_SOURCE_BYTES
 MAX_DEPTH = 8
 MAX_NAME = 200
 
+_PATIENCE = 3  # files that take too long to read, before none is read
+_NOT_OF_THE_CACHE = {"attention.py", "experiments.py", "attention_torch.py", "make_report.py"}
 _ARCHIVES = (".zip", ".tar", ".tgz", ".gz", ".bz2", ".xz", ".7z", ".rar")
-_UNPACK: dict[bytes, Callable[[Path], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
+_UNPACK: dict[bytes, Callable[[IO[bytes]], Any]] = {b"\x1f\x8b": gzip.open, b"BZh": bz2.open, b"\xfd7zXZ": lzma.open}
 
 
 class IntakeError(Exception):
@@ -59,23 +66,26 @@ class _Entry:
     read: Callable[[int], bytes]
 
 
+@dataclass(frozen=True)
+class Staged(Submission):
+    """`torch` is whether kv_cache.py, or a helper, imports it."""
+
+    torch: bool = False
+
+
 @contextlib.contextmanager
-def staged(path: Path, names: Mapping[str, Mapping[str, str]] | None = None) -> Iterator[Submission]:
+def staged(
+    path: Path, names: Mapping[str, Mapping[str, str]] | None = None, until: float | None = None
+) -> Iterator[Staged]:
     """A clean copy of the submission in a folder of its own, with its findings; gone afterwards. Raises IntakeError.
 
-    `names` are a course's own for functions of the lab, by file: they lie beside the submission's adapters.toml.
+    `names` are a course's own for functions of the lab, by file: they lie beside the submission's adapters.toml. `until` is
+    when everything must have been read, by time.monotonic.
     """
-    with tempfile.TemporaryDirectory(prefix="attnlab-submission-") as scratch:
-        folder = Path(scratch, "submission")
+    with Scratch() as scratch:
+        folder = scratch / "submission"
         folder.mkdir()
-        findings: list[Finding] = []
-        for name, data in _capped(_entries(path, findings), findings):
-            target = folder.joinpath(*PurePosixPath(name).parts)
-            try:
-                target.parent.mkdir(parents=True, exist_ok=True)
-                target.write_bytes(data)
-            except (OSError, ValueError):
-                _refuse(findings, name, "its name is that of a folder, or cannot be a file's name here")
+        findings = _unpacked_into(folder, path, until)
         root = loader.find_root(folder)
         _gather_report(root, folder)
         given = root / contract.GIVEN
@@ -85,7 +95,7 @@ def staged(path: Path, names: Mapping[str, Mapping[str, str]] | None = None) -> 
         given.write_bytes(importlib.resources.files("harness.given").joinpath("model.py").read_bytes())
         if names:
             (root / adapters.COURSE_FILE).write_text(adapters.spell(names), encoding="utf-8")
-        found = loader.inspect(root)
+        found = _inspected(root, findings, until)
         if not any(found.has(module) for module in contract.MODULES):
             for name in found.files:
                 if name.lower().endswith(_ARCHIVES):
@@ -95,6 +105,89 @@ def staged(path: Path, names: Mapping[str, Mapping[str, str]] | None = None) -> 
                         "it is an archive in what was handed in; its files have to be handed in as they are",
                     )
         yield replace(found, findings=(*findings, *found.findings))
+
+
+def _unpacked_into(folder: Path, path: Path, until: float | None) -> list[Finding]:
+    """Copies what is handed in into a folder, and says what was left out. Raises IntakeError."""
+
+    def work(tell: Tell) -> None:
+        findings = _Told(tell)
+        part = folder.with_name("part")  # a file is there as a whole, or not at all
+        try:
+            for name, data in _capped(_entries(path, findings), findings):
+                target = folder.joinpath(*PurePosixPath(name).parts)
+                try:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    part.write_bytes(data)
+                    part.replace(target)
+                except (OSError, ValueError):
+                    _refuse(findings, name, "its name is that of a folder, or cannot be a file's name here")
+        except IntakeError as error:
+            tell(str(error))
+
+    done = reading.read(work, until)
+    for said in done.told:
+        if type(said) is str:
+            raise IntakeError(said)
+    findings = [Finding(**said) for said in done.told]
+    if done.limit:
+        _refuse(findings, path.name, f"to unpack it takes {done.limit}, and the rest was left out")
+    return findings
+
+
+class _Told(list[Finding]):
+    """Findings that are told as they are made."""
+
+    def __init__(self, tell: Tell) -> None:
+        self._tell = tell
+
+    def append(self, finding: Finding) -> None:
+        super().append(finding)
+        self._tell(vars(finding))
+
+
+def _inspected(root: Path, findings: list[Finding], until: float | None) -> Staged:
+    """A look at the text of every file that is parsed; one that takes too long, or too much memory, is left out."""
+
+    def work(tell: Tell) -> None:
+        torch = False
+        for name in _parsed(root):
+            tell(name)
+            torch |= name not in _NOT_OF_THE_CACHE and _imports_torch(root / name)
+        tell(adapters.FILE)
+        found = loader.inspect(root)
+        tell({"files": found.files, "findings": [vars(finding) for finding in found.findings], "torch": torch})
+
+    for _ in range(_PATIENCE):
+        done = reading.read(work, until)
+        if not done.limit:
+            found = done.told[-1]
+            return Staged(root, tuple(found["files"]), tuple(Finding(**f) for f in found["findings"]), found["torch"])
+        _take_away(root, str(done.told[-1]) if done.told else adapters.FILE, done.limit, findings)
+    for name in [*_parsed(root), adapters.FILE]:
+        _take_away(root, name, done.limit, findings)
+    bare = loader.inspect(root)  # nothing is left in it that is parsed
+    return Staged(root, bare.files, bare.findings)
+
+
+def _parsed(root: Path) -> list[str]:
+    return [name for name in loader.walk(root) if name.endswith(".py") and "/" not in name]
+
+
+def _take_away(root: Path, name: str, limit: str, findings: list[Finding]) -> None:
+    if (root / name).exists():
+        (root / name).unlink()
+        _refuse(findings, name, f"to read it takes {limit}")
+
+
+def _imports_torch(file: Path) -> bool:
+    with contextlib.suppress(OSError, ValueError, SyntaxError, RecursionError, MemoryError):
+        for node in ast.walk(ast.parse(file.read_bytes())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            if any(name.split(".")[0] == "torch" for name in names):
+                return True
+    return False
 
 
 def _gather_report(root: Path, folder: Path) -> None:
@@ -110,11 +203,15 @@ def _gather_report(root: Path, folder: Path) -> None:
 
 
 def _entries(path: Path, findings: list[Finding]) -> Iterator[_Entry]:
+    if path.is_symlink():
+        raise IntakeError(f"{path} is a symbolic link: name the folder or the archive itself")
     if path.is_dir():
         return _of_folder(path, findings)
     if not path.is_file():
         raise IntakeError(f"{path} is neither a folder nor a file: name a submission's folder, or a .zip or .tar of it")
-    if zipfile.is_zipfile(path):
+    with opened(path) as file:
+        zipped = zipfile.is_zipfile(file)
+    if zipped:
         return _of_zip(path, findings)
     if _is_tar(path):
         return _of_tar(path, findings)
@@ -151,10 +248,23 @@ def _of_folder(path: Path, findings: list[Finding]) -> Iterator[_Entry]:
 
 def _reader_of(path: Path) -> Callable[[int], bytes]:
     def read(limit: int) -> bytes:
-        with path.open("rb") as file:
+        with opened(path) as file:
             return file.read(limit)
 
     return read
+
+
+def opened(path: Path) -> io.BufferedReader:
+    """A regular file, to be read: no link that stands in its place by now, and nothing that waits. Raises OSError."""
+    return io.BufferedReader(io.FileIO(path, opener=_no_link))
+
+
+def _no_link(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "it is no regular file")
+    return descriptor
 
 
 class _Bounded(io.FileIO):
@@ -172,7 +282,7 @@ class _Bounded(io.FileIO):
 
 def _of_zip(path: Path, findings: list[Finding]) -> Iterator[_Entry]:
     try:
-        with _Bounded(str(path)) as file, zipfile.ZipFile(file) as archive:
+        with _Bounded(str(path), opener=_no_link) as file, zipfile.ZipFile(file) as archive:
             file.most = MAX_UNPACKED
             for info in archive.infolist():
                 if info.is_dir():
@@ -225,12 +335,11 @@ def _opened_tar(stream: IO[bytes]) -> tarfile.TarFile:
 
 
 def _unpacked(path: Path) -> IO[bytes]:
-    with path.open("rb") as file:
-        magic = file.read(5)
+    file = opened(path)
     for start, unpack in _UNPACK.items():
-        if magic.startswith(start):
-            return unpack(path)  # type: ignore[no-any-return]
-    return path.open("rb")
+        if file.peek(5).startswith(start):
+            return unpack(file)  # type: ignore[no-any-return]
+    return file
 
 
 def _is_tar(path: Path) -> bool:

@@ -109,6 +109,9 @@ def _missing(submission: Submission) -> Iterator[str]:
             json.loads(results.read_text(encoding="utf-8"))
         except (ValueError, RecursionError) as error:
             yield f"report/results.json is not valid JSON ({str(error)[:100]}): run make_report.py again."
+    for picture in submission.root.glob("report/*.png"):
+        if not picture.read_bytes().startswith(b"\x89PNG"):
+            yield f"report/{picture.name} is no PNG, whatever its name says: save it with savefig, or run make_report.py."
 
 
 def _not_there(submission: Submission) -> Iterator[str]:

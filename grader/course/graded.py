@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from grader.intake import opened
 from grader.render.files import write_atomically
 
 FILE = "graded.json"
@@ -27,7 +28,7 @@ def digest(path: Path) -> str:
         if file.is_symlink():
             found.update(os.fsencode(os.readlink(file)))
         else:
-            with file.open("rb") as stream:
+            with opened(file) as stream:
                 found.update(hashlib.file_digest(stream, "sha256").digest())
     return found.hexdigest()
 

@@ -17,7 +17,6 @@ import select
 import signal
 import socket
 import struct
-import tempfile
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -30,9 +29,10 @@ from grader.sandbox.cgroup import Enclosure
 from grader.sandbox.container import Container, ContainerWorker, Image
 from grader.sandbox.guard import bounded_memory
 from grader.sandbox.interpreter import choose
+from grader.scratch import Scratch
 from harness import frames, wire
 from harness.check import Fail
-from harness.hosting.host import SandboxError, Worker, remove
+from harness.hosting.host import SandboxError, Worker
 from harness.subject import LIMITS, Asking, Call, Clocks, Frame, Outcome, StandIns, remember
 
 __all__ = ["Limits", "OutOfTime", "Sandbox", "SandboxError", "WorkerSubject"]
@@ -87,7 +87,8 @@ class Sandbox:
         self.deadline: float | None = None  # of the whole grading, by time.monotonic
         self.integrity: list[str] = []  # for staff: what no honest submission does
         self.groups: set[int] = set()
-        self._scratch = Path(tempfile.mkdtemp(prefix="attnlab-", dir=fencing.place()))
+        self._held = Scratch(fencing.place())
+        self._scratch = self._held.path
         self._scratch.chmod(0o711)  # a worker of another user must reach its own folder below, and list nothing
         self._users: Iterator[int] | None = None
         self._workers: dict[str, Worker | ContainerWorker] = {}
@@ -137,7 +138,7 @@ class Sandbox:
         self._workers.clear()
         if self.container:
             self.container.close()
-        remove(self._scratch)
+        self._held.close()
 
     def forget_strikes(self) -> None:
         """Calls are tried afresh: what they stood on has been replaced."""
@@ -576,7 +577,7 @@ def lines_of(traceback: str, root: Path) -> tuple[Frame, ...]:
     for path, number in _TRACED.findall(traceback.rpartition("most recent call first")[2])[:100]:
         name = path.rpartition("/submission/")[2]
         with contextlib.suppress(OSError, IndexError, ValueError):
-            if name and "/" not in name and not (root / name).is_symlink():
+            if name.endswith(".py") and "/" not in name and not (root / name).is_symlink():
                 text = (root / name).read_bytes().splitlines()[int(number) - 1]
                 found.append(Frame(name[:200], int(number), text.decode(errors="replace").strip()[:200]))
     return tuple(reversed(found[:8]))

@@ -147,12 +147,10 @@ def test_blank_and_broken_pictures_are_found(submission: Callable[..., Path]) ->
     assert "step9.pictures.loglog" in failed(folder)
 
 
-def test_a_jpeg_of_a_few_scans_is_a_picture_and_one_of_hundreds_is_not(submission: Callable[..., Path]) -> None:
-    """Under the name of a PNG too; every scan is decoded over the whole picture."""
+def test_a_picture_of_another_kind_is_no_png(submission: Callable[..., Path]) -> None:
+    """A JPEG may take minutes to decode, a scan at a time; savefig writes a PNG."""
     path = submission() / "report" / "loglog.png"
     Image.radial_gradient("L").save(path, "JPEG", progressive=True)
-    assert failed(path.parents[1]) == []
-    path.write_bytes(path.read_bytes() + b"\xff\xda" * 100)
     assert failed(path.parents[1]) == ["step9.pictures.loglog"]
 
 

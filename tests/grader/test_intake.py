@@ -105,6 +105,27 @@ def test_links_are_left_out_and_told(submission, tmp_path):
     assert len(files(tmp_path / "up.tar")[1]) == 2
 
 
+def test_a_link_that_takes_a_files_place_is_not_read(submission, tmp_path, monkeypatch):
+    """Neither what was a file when the folder was looked at, nor what is named itself."""
+    folder = submission(helper="x = 1\n")
+    read = intake._reader_of
+
+    def late(path):
+        if path.name == "helper.py":
+            path.unlink()
+            path.symlink_to("/etc/passwd")
+        return read(path)
+
+    monkeypatch.setattr(intake, "_reader_of", late)
+    found, told = files(folder)
+    assert "helper.py" not in found
+    assert told == ["'helper.py' was left out: it cannot be read (OSError: [Errno 40] Too many levels of symbolic links: "
+                    f"'{folder}/helper.py')."]  # fmt: skip
+    (tmp_path / "link").symlink_to(folder)
+    with pytest.raises(intake.IntakeError, match="symbolic link"), intake.staged(tmp_path / "link"):
+        pass
+
+
 def test_a_bomb_is_read_no_further_than_the_cap(submission, tmp_path):
     """A megabyte that unpacks to a gigabyte is told and left out, whatever its header says."""
     path = zipped(tmp_path / "up.zip", submission())
