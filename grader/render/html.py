@@ -39,6 +39,9 @@ def to_html(report: Report) -> str:
         "number_of": number_of,
         "cost": cost,
         "seen_in": seen_in,
+        "lost": lost,
+        "tells_first": tells_first,
+        "waiting_for": waiting_for,
     }
     return environment.from_string(text).render(report=report, mistakes=of_students(report))
 
@@ -56,6 +59,25 @@ def shown(step: StepReport, status: str) -> list[CheckReport]:
 def number_of(mistakes: Sequence[Mistake], diagnosis: Diagnosis, check: CheckReport) -> int:
     """The place of a check's finding in the list of mistakes, from 1; 0 where it is not in it."""
     return next((i for i, m in enumerate(mistakes, 1) if m.covers(diagnosis, check)), 0)
+
+
+def tells_first(mistakes: Sequence[Mistake], check: CheckReport) -> bool:
+    """Whether a mistake was seen first in this check, whose evidence then stands open, or one that is not among them."""
+    first = any(m.check_id == check.id for m in mistakes)
+    return first or not all(number_of(mistakes, d, check) for d in check.faults)
+
+
+def lost(mistake: Mistake) -> str:
+    """What a mistake cost, as a number alone."""
+    return f"−{mistake.cost:g}" if mistake.cost else "0"
+
+
+def waiting_for(blocked: Sequence[CheckReport]) -> list[tuple[str, list[CheckReport]]]:
+    """The blocked checks by what they wait for, which is so told once."""
+    found: dict[str, list[CheckReport]] = {}
+    for check in blocked:
+        found.setdefault(" ".join(d.message for d in check.faults), []).append(check)
+    return list(found.items())
 
 
 def hidden(step: StepReport) -> int:

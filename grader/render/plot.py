@@ -1,6 +1,6 @@
 """A Plot as inline SVG: log axes with their decades, a fit with its interval, dots. Colours are the page's own.
 
-Drawn 360 wide, so that its text is legible on a phone; on a wide page it is shown a little larger.
+Drawn twice, so that its text has the page's size on a phone and on a desk: the page shows one of the two.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from markupsafe import Markup, escape
 
 from grader.pictures import Line, Plot
 
-WIDTH, HEIGHT = 360, 236
+SIZES = {"narrow": (360, 236), "wide": (720, 264)}
 LEFT, RIGHT, TOP, BOTTOM = 52, 18, 8, 40
 MOST_TICKS = 6
 DOTS = {"dots": 3.2, "mark": 4}  # kinds of line that are points, and their radius
@@ -21,25 +21,28 @@ Scale = Callable[[float], float]
 
 
 def plot(picture: Plot) -> Markup:
-    """The plot and its legend."""
+    """The plot in both sizes, and its legend."""
+    return Markup("".join(_drawn(picture, name, *size) for name, size in SIZES.items()) + _legend(picture))
+
+
+def _drawn(picture: Plot, name: str, width: int, height: int) -> str:
     xs, ys = _extent(picture)
-    x = _scale(xs, LEFT, WIDTH - RIGHT, picture.log_x)
-    y = _scale(ys, HEIGHT - BOTTOM, TOP, True)
+    x = _scale(xs, LEFT, width - RIGHT, picture.log_x)
+    y = _scale(ys, height - BOTTOM, TOP, True)
     inside = [*_band(picture, x, y), *(svg for line in picture.lines for svg in _curve(line, x, y))]
     above = [svg for line in picture.lines for svg in _dots(line, x, y)]
-    wide, high = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
+    wide, high = width - LEFT - RIGHT, height - TOP - BOTTOM
     frame = f'x="{LEFT}" y="{TOP}" width="{wide}" height="{high}" viewBox="{LEFT} {TOP} {wide} {high}"'
     parts = [
-        *_axes(picture, xs, ys, x, y),
+        *_axes(picture, xs, ys, x, y, width, height),
         f"<svg {frame}>",
         *inside,
         "</svg>",
         *above,
     ]  # what leaves the frame is cut off
     label = escape(f"{picture.title}. {picture.about}")
-    return Markup(
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{label}">{"".join(parts)}</svg>{_legend(picture)}'
-    )
+    view = f'viewBox="0 0 {width} {height}" role="img" aria-label="{label}"'
+    return f'<svg class="plot {name}" {view}>{"".join(parts)}</svg>'
 
 
 def _extent(picture: Plot) -> tuple[tuple[float, float], tuple[float, float]]:
@@ -64,17 +67,19 @@ def _scale(of: tuple[float, float], start: float, end: float, log: bool) -> Scal
     return place
 
 
-def _axes(picture: Plot, xs: tuple[float, float], ys: tuple[float, float], x: Scale, y: Scale) -> Iterator[str]:
+def _axes(
+    picture: Plot, xs: tuple[float, float], ys: tuple[float, float], x: Scale, y: Scale, width: int, height: int
+) -> Iterator[str]:
     for value in _decades(*ys):
         at = f"{y(value):.1f}"
-        yield f'<line class="rule" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at}" y2="{at}"/>'
+        yield f'<line class="rule" x1="{LEFT}" x2="{width - RIGHT}" y1="{at}" y2="{at}"/>'
         yield f'<text x="{LEFT - 6}" y="{at}" dy=".34em" text-anchor="end">{_spelled(value, picture.unit)}</text>'
     ticks = _powers_of_two(*xs) if picture.log_x else _round_numbers(*xs)
     for value in ticks:
         at = f"{x(value):.1f}"
-        yield f'<line class="rule" x1="{at}" x2="{at}" y1="{HEIGHT - BOTTOM}" y2="{HEIGHT - BOTTOM + 4}"/>'
-        yield f'<text x="{at}" y="{HEIGHT - BOTTOM + 16}" text-anchor="middle">{value:g}</text>'
-    yield f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 4}" text-anchor="middle">{escape(picture.x)}</text>'
+        yield f'<line class="rule" x1="{at}" x2="{at}" y1="{height - BOTTOM}" y2="{height - BOTTOM + 4}"/>'
+        yield f'<text x="{at}" y="{height - BOTTOM + 16}" text-anchor="middle">{value:g}</text>'
+    yield f'<text x="{(LEFT + width - RIGHT) / 2}" y="{height - 4}" text-anchor="middle">{escape(picture.x)}</text>'
 
 
 def _band(picture: Plot, x: Scale, y: Scale) -> Iterator[str]:

@@ -75,7 +75,7 @@ def test_page_is_well_formed_and_every_part_is_there(tmp_path):
     assert page.open == []
     for text in (
         "Softmax over the queries",
-        "Softmax over the queries Seen so.",
+        "How it was seen. Seen so.",
         "it stands on “Every row sums to 1”",
         "This could not be judged",
         "This report is provisional",
@@ -207,10 +207,10 @@ def test_the_first_wrong_token_stands_out(tmp_path):
 
 
 def test_a_plot_says_in_words_what_it_shows(tmp_path):
-    """Each plot is an image with a label, and no two parts of the page share an id."""
+    """Each plot is an image with a label, for a phone and for a desk, and no two parts of the page share an id."""
     page = Page(to_html(with_pictures(tmp_path)))
     labels = [a["aria-label"] for a in page.named("svg") if a.get("role") == "img"]
-    assert labels == ["Your report: time of one call. The fit is n to the 2.00 (95% interval 2.00 to 2.00)."] * 2
+    assert labels == ["Your report: time of one call. The fit is n to the 2.00 (95% interval 2.00 to 2.00)."] * 4
     ids = [attrs["id"] for _, attrs in page.tags if "id" in attrs]
     assert len(ids) == len(set(ids))
 
