@@ -1,8 +1,9 @@
 """results.json as Gradescope takes it.
 
-A row a step with its points, and beneath it a row for each mistake that was seen there first: some ten rows in place of a row a
-check. A check that students see later, and a test of the course's own, has a row of its own. `score` stands above them: the
-platform then adds nothing up. What is for staff stands in `extra_data`, which the platform shows to nobody.
+A row a step with its points and, by its cause, what is not in order; beneath it a row for each mistake that was seen there
+first: some ten rows in place of a row a check. A check that students see later, and a test of the course's own, has a row of its
+own. `score` stands above them: the platform then adds nothing up. What is for staff stands in `extra_data`, which the platform
+shows to nobody.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from grader.score import hundredths
 
 # What students see at once: a row that is `hidden` there would hide the total, so such a check is told without its inputs.
 _NOW = ("visible", "hidden")
+MOST_OPEN = 3  # lines of one cause that stand there unfolded
 
 
 def to_results(
@@ -158,31 +160,48 @@ def _rows(step: StepReport, mistakes: Sequence[Mistake]) -> list[dict[str, Any]]
 
 
 def _standing(step: StepReport) -> list[str]:
-    lines = [f"{step.summary[:1].upper()}{step.summary[1:]}."]
-    return lines + ([f"Chapter: {step.chapter}"] if step.chapter else [])
+    chapter = f" Section {step.chapter}." if step.chapter else ""
+    return [f"{step.summary[:1].upper()}{step.summary[1:]}.{chapter}"]
 
 
 def _listed(checks: Sequence[CheckReport]) -> str:
-    """What is not in order, a line a check; those that wait are told once for each check that they wait for."""
-    lines = [_line(c) for c in checks if c.status in ("failed", "not-run")]
-    waiting: dict[str, list[str]] = {}
-    for check in checks:
-        if check.status == "blocked":
-            waiting.setdefault(check.faults[0].message if check.faults else "Not judged.", []).append(check.title)
-    lines += [f"{why} This concerns: {' '.join(titles)}" for why, titles in waiting.items()]
-    notes = [d.message for c in checks for d in c.diagnoses if d.note]
-    lines += [f"A note that costs nothing: {text}" for text in dict.fromkeys(notes)]
-    return "<ul>" + "".join(f"<li>{html.escape(line)}</li>" for line in lines) + "</ul>" if lines else ""
+    """What is not in order, by its cause: what the checks of one have in common is told once, and many of them are folded away."""
+    found: dict[str, list[str]] = {}
+    for status in ("failed", "blocked", "not-run"):
+        for check in (c for c in checks if c.status == status):
+            found.setdefault(_cause(check), []).append(_line(check))
+    for text in dict.fromkeys(d.message for c in checks for d in c.diagnoses if d.note):
+        found.setdefault("A note that costs nothing", []).append(text)
+    return "".join(_folded(cause, lines) for cause, lines in found.items())
+
+
+def _folded(cause: str, lines: Sequence[str]) -> str:
+    """A part that can be opened; where a platform takes its tags out, its text stays."""
+    count = f" ({len(lines)} checks)" if len(lines) > 1 else ""
+    items = "".join(f"<li>{html.escape(line)}</li>" for line in lines)
+    opened = " open" * (len(lines) <= MOST_OPEN)
+    return f"<details{opened}><summary>{html.escape(cause)}{count}</summary><ul>{items}</ul></details>"
+
+
+def _cause(check: CheckReport) -> str:
+    """Why it did not pass: the names of its faults, or what it waits for."""
+    if check.status == "not-run":
+        return "Not judged, which costs nothing"
+    if check.status == "blocked":
+        return check.faults[0].message.rstrip(".") if check.faults else "Not judged"
+    if _keeps_back(check):
+        return "Wrong on inputs that are not shown"
+    return "; ".join(d.title.rstrip(".") for d in check.faults) or "Failed"
 
 
 def _line(check: CheckReport) -> str:
-    if check.status == "not-run":
-        return f"{check.title} Not judged: this costs nothing."
-    if check.visibility == "hidden" and any(d.code == UNRECOGNISED for d in check.faults):
-        return f"{check.title} The result is wrong on inputs that are not shown."
-    names = "; ".join(d.title.rstrip(".") for d in check.faults)
-    seen = f" Seen: {check.evidence.seen}" if check.evidence and check.visibility == "visible" else ""
-    return f"{check.title} {names}.{seen}"
+    """The check's title, and what was seen where students may see it."""
+    seen = check.evidence.seen if check.status == "failed" and check.evidence and check.visibility == "visible" else ""
+    return f"{check.title} Seen: {seen}" if seen else check.title
+
+
+def _keeps_back(check: CheckReport) -> bool:
+    return check.visibility == "hidden" and any(d.code == UNRECOGNISED for d in check.faults)
 
 
 def _mistake_row(mistake: Mistake, number: str, checks: Sequence[CheckReport]) -> dict[str, Any]:
@@ -221,7 +240,13 @@ def _by_hand(report: Report) -> list[dict[str, Any]]:
     return [
         {
             "name": f"Graded by a person: {item.title}",
-            "output": paragraphs([f"Up to {item.points:g} points, beside the score." if item.points else "No points."]),
+            "output": paragraphs(
+                [
+                    f"Up to {item.points:g} points, beside the score."
+                    if item.points
+                    else "It is read, and has no points of its own."
+                ]
+            ),
             "visibility": "visible",
         }
         for item in report.manual

@@ -1,6 +1,7 @@
 """results.json: to Gradescope's published format, with every point once and nothing hidden given away."""
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -63,14 +64,24 @@ def test_a_mistake_is_told_once_in_full_beneath_its_step_and_by_its_name_at_the_
     told = row(found, "Mistake: Softmax over the queries (−40 points)")
     assert "The softmax runs over the query axis" in told["output"] and "row 0 sums to 1.7" in told["output"]
     assert "<li>Softmax over the queries: −40 points, seen first in step 1.</li>" in found["output"]
-    assert f"<li>{AGREES.title} Softmax over the queries.</li>" in found["tests"][0]["output"]
+    assert found["tests"][0]["output"].count("Softmax over the queries (2 checks)</summary>") == 1
+    assert f"<li>{AGREES.title}</li>" in found["tests"][0]["output"]
     assert json.dumps(found).count("The softmax runs over the query axis") == 1
 
 
 def test_a_blocked_check_says_what_it_waits_for_once(tmp_path):
     found = results(tmp_path, failed(ROWS, wrong_rows(), AXIS), blocked(SHIFT, ROWS))
     assert found["tests"][0]["output"].count("Every row sums to 1”") == 1
-    assert f"This concerns: {SHIFT.title}" in found["tests"][0]["output"]
+    assert f"Every row sums to 1”</summary><ul><li>{SHIFT.title}</li></ul>" in found["tests"][0]["output"]
+
+
+def test_many_checks_of_one_cause_are_folded_away(tmp_path):
+    """Three stand open, more are a line that can be opened."""
+    three = results(tmp_path, *(failed(c, wrong_rows(), AXIS) for c in (ROWS, SHIFT, AGREES)))
+    assert "<details open><summary>Softmax over the queries (3 checks)" in three["tests"][0]["output"]
+    one = report_of(tmp_path, failed(ROWS, wrong_rows(), AXIS)).steps[0]
+    four = to_results(replace(report_of(tmp_path), steps=(replace(one, checks=one.checks[:1] * 4),)))
+    assert "<details><summary>Softmax over the queries (4 checks)" in four["tests"][0]["output"]
 
 
 def test_a_hidden_check_counts_in_its_steps_row_which_names_the_fault_and_shows_no_input(tmp_path):
@@ -96,7 +107,7 @@ def test_a_hidden_check_that_nothing_explains_says_only_that_it_failed(tmp_path)
     extra = f"checks:\n  {ROWS.id}: {{visibility: hidden}}\n"
     seen = wrong_rows("row 0 sums to 1.7")
     found = results(tmp_path, failed(ROWS, seen, shown=seen), extra=extra)
-    assert f"<li>{ROWS.title} The result is wrong on inputs that are not shown.</li>" in found["tests"][0]["output"]
+    assert f"Wrong on inputs that are not shown</summary><ul><li>{ROWS.title}</li>" in found["tests"][0]["output"]
     assert "1.7" not in json.dumps(found["tests"])
 
 
@@ -135,7 +146,7 @@ def test_a_provisional_report_says_so_and_asks_staff_to_rerun(tmp_path):
     )
     assert "oops" not in json.dumps({k: v for k, v in found.items() if k != "extra_data"})
     assert found["extra_data"]["faults"] == {GREEDY.id: "TypeError: oops"} and not found["extra_data"]["final"]
-    assert f"<li>{GREEDY.title} Not judged: this costs nothing.</li>" in found["tests"][1]["output"]
+    assert f"Not judged, which costs nothing</summary><ul><li>{GREEDY.title}</li>" in found["tests"][1]["output"]
 
 
 def test_staff_find_seed_versions_and_integrity_where_no_student_looks(tmp_path):
