@@ -51,6 +51,15 @@ SHARE = 0.8  # of a time limit after which nothing more is asked: what was judge
 # what a check needs, in the order of judging after attention.py
 LATER = ("kv", "torch", "companion", "tensors", "files")
 
+# the file that such checks are about
+_MODULES = {
+    "numpy": "attention",
+    "kv": "kv_cache",
+    "torch": "experiments",
+    "companion": "attention_torch",
+    "tensors": "kv_cache",
+}
+
 checking.discover(harness.checks)
 checking.discover(grader.checks)
 checking.discover(grader.families)
@@ -287,6 +296,10 @@ class _Judge:
                     subject = (
                         self.submission.root if needs == "files" else stack.enter_context(self._subject(needs, follow))
                     )
+                    if needs != "files" and not follow and self.submission.has(_MODULES[needs]):
+                        subject.load(
+                            _MODULES[needs]
+                        )  # before anything else is asked: a slow file then loads once for all groups
                 measured = contextlib.nullcontext() if self.rubric.weight_of(c) else self._measuring()
                 with loosened(by=self.rubric.tolerance_of(c.id)), measured:
                     results[c.id] = self._verdict(c, subject, needs, follow)

@@ -44,7 +44,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import adapters, contract, counted, loader, mends, namesakes, switched, values
+from harness import adapters, contract, counted, lending, loader, mends, namesakes, switched, values
 from harness.subject import Call, Frame, Outcome, StandIns
 from harness.values import Array, Blank, Callback, Dtype, Handle, Keep, Laid, Opaque, Proxy
 
@@ -411,12 +411,45 @@ class Executor:
                 setattr(module, self._adapted[f"{name}.{attribute}"], getattr(module, attribute))
         return module
 
-    def _own_while_loading(self, module: str, name: str, lent: Callable[..., Any]) -> Callable[..., Any]:
+    def lend(self, stand_ins: StandIns) -> bool:
+        """Puts what is lent in the place of what has been loaded, wherever that is bound. False, with nothing changed, where it
+        cannot be: then the submission is loaded afresh over it."""
+        found: list[tuple[Any, str, Any, Callable[..., Any]]] = []
+        fresh: dict[str, ModuleType] = {}
+        plain: list[tuple[ModuleType, str, Any]] = []
+        for name, names in stand_ins.items():
+            module = sys.modules.get(name)
+            if module is None:
+                fresh[name] = self._stand_in(name, names)
+                continue
+            for attribute, value in names.items():
+                if isinstance(value, Proxy | str):
+                    plain.append((module, attribute, self._receive(value, False)))
+                    continue
+                own = getattr(module, self._adapted.get(f"{name}.{attribute}", attribute), None)
+                if not lending.replaceable(own, module):
+                    return False
+                found.append((own, name, attribute, self._function(value, names.get("BACKEND") == "torch")))
+        if self._problems or len({id(own) for own, *_ in found}) < len(found):
+            return False
+        for own, name, attribute, lent in found:
+            if isinstance(own, type):
+                lending.replace_class(own, lent)
+            else:
+                lending.replace_function(own, self._own_while_loading(name, attribute, lent, lending.copy(own)))
+        for module, attribute, value in plain:
+            setattr(module, attribute, value)
+        sys.modules.update(fresh)
+        return True
+
+    def _own_while_loading(
+        self, module: str, name: str, lent: Callable[..., Any], loaded: Callable[..., Any] | None = None
+    ) -> Callable[..., Any]:
         """What is lent; but while a file loads, the submission's own. A try-out at import is no answer to any question."""
 
         def function(*args: Any, **kwargs: Any) -> Any:
             if self._loading:
-                own = getattr(self._lie_beside(module), self._adapted.get(f"{module}.{name}", name), None)
+                own = loaded or getattr(self._lie_beside(module), self._adapted.get(f"{module}.{name}", name), None)
                 with contextlib.suppress(Exception):  # one that does not work is replaced by what is lent
                     if own is not None:
                         return own(*args, **kwargs)

@@ -33,7 +33,7 @@ _PR_SET_NO_NEW_PRIVS, _PR_SET_DUMPABLE, _PR_SET_PDEATHSIG, _PR_SET_SECCOMP = 38,
 _CREATE_RULESET, _ADD_RULE, _RESTRICT_SELF = 444, 445, 446  # the same numbers on every architecture
 _NEWUSER, _NEWNET, _NEWIPC, _NEWNS = 0x10000000, 0x40000000, 0x08000000, 0x00020000
 _NEWPID, _NEWUTS, _NEWCGROUP = 0x20000000, 0x04000000, 0x02000000
-_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REC, _MS_PRIVATE = 2, 4, 8, 0x4000, 1 << 18
+_MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_NOATIME, _MS_REC, _MS_PRIVATE = 2, 4, 8, 1024, 0x4000, 1 << 18
 
 # Landlock's rights, by the ABI that brought them.
 _FS_RIGHTS = {1: 13, 2: 14, 3: 15, 5: 16}
@@ -106,7 +106,8 @@ def own_folder(path: str, bytes_: int, files: int) -> bool:
     if _LIBC.unshare(_NEWNS) != 0:
         return False
     options = f"size={bytes_},nr_inodes={files},mode=0700".encode()
-    return bool(_LIBC.mount(b"tmpfs", path.encode(), b"tmpfs", _MS_NOSUID | _MS_NODEV | _MS_NOEXEC, options) == 0)
+    flags = _MS_NOSUID | _MS_NODEV | _MS_NOEXEC | _MS_NOATIME
+    return bool(_LIBC.mount(b"tmpfs", path.encode(), b"tmpfs", flags, options) == 0)
 
 
 def raise_fence(plan: dict[str, Any], parent: int) -> list[str]:

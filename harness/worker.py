@@ -4,13 +4,15 @@
 
 The parent loads NumPy (and torch where asked), runs no operation, and forks on request, so that a group costs milliseconds
 and cannot harm the next. A child gets a wire, a pipe for what it prints, its limits, and then the submission; it answers one
-`Call` at a time and ends when its wire closes. Only plain data crosses (harness.wire).
+`Call` at a time and ends when its wire closes. One that has loaded a slow file leaves a copy of itself for the groups to come
+(harness.hosting.spare). Only plain data crosses (harness.wire).
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import fcntl
 import gc
 import importlib
 import json
@@ -28,6 +30,7 @@ from typing import Any
 import numpy as np
 
 from harness import device, executor, fence, frames, values, wire
+from harness.hosting import spare
 from harness.subject import Call, Outcome
 from harness.values import Callback, Proxy
 
@@ -35,6 +38,8 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 _leaders: set[int] = set()  # groups that are to live, by the pid of their first process
 _statuses: dict[int, int] = {}  # exit statuses of leaders that have been collected
+_lines: dict[int, socket.socket] = {}  # on which a group's first process says what copy it has left
+_spares: dict[int, spare.Spare] = {}  # those copies, by their number
 
 
 def main(descriptor: int) -> None:
@@ -76,6 +81,10 @@ def main(descriptor: int) -> None:
             request = {"do": "leave"}
         if request["do"] == "fork":
             _fork(control, request, descriptors)
+        elif request["do"] == "spare":
+            wire.send(control, json.dumps({"spare": _keep_spare(request["pid"], request["folder"])}).encode())
+        elif request["do"] == "resume":
+            wire.send(control, json.dumps(_resume(request["pid"], descriptors)).encode())
         elif request["do"] == "where":
             with contextlib.suppress(OSError):
                 os.kill(request["pid"], signal.SIGUSR1)
@@ -98,17 +107,20 @@ def _become_subreaper() -> None:
 
 def _fork(control: socket.socket, request: dict[str, Any], descriptors: list[int]) -> None:
     parent = os.getpid()
+    ours, theirs = spare.open_line()
     pid = os.fork()
     if pid:
         for descriptor in descriptors:
             os.close(descriptor)
+        theirs.close()
         _leaders.add(pid)
+        _lines[pid] = ours
         wire.send(control, json.dumps({"pid": pid}).encode())
         return
     status = 1
     try:
         control.close()
-        _child(request, parent, *descriptors)
+        _child(request, parent, theirs.detach(), *descriptors)
         status = 0
     except wire.Closed:
         status = 0
@@ -116,11 +128,41 @@ def _fork(control: socket.socket, request: dict[str, Any], descriptors: list[int
         os._exit(status)
 
 
+def _keep_spare(pid: int, folder: str, held: bytes | None = None) -> int:
+    """Takes up the copy that a group says it has left; 0 where it is none that a later group may go on from."""
+    found = spare.received(_lines[pid], folder, pid, held) if pid in _lines else None
+    if found is None:
+        return 0  # what was left, if anything, ends with the group
+    _leaders.add(found.pid)
+    _spares[found.pid] = found
+    return found.pid
+
+
+def _resume(pid: int, descriptors: list[int]) -> dict[str, int]:
+    """Lets a copy go on as a group: its number, and that of the copy that it has left in turn. 0 where it cannot."""
+    kept = _spares.pop(pid, None)
+    try:
+        if kept is None or not kept.unchanged():
+            return {"pid": 0, "spare": 0}
+        kept.resume(descriptors)
+        _lines[pid] = kept.line
+        return {"pid": pid, "spare": _keep_spare(pid, kept.folder, kept.held)}
+    except OSError:
+        return {"pid": 0, "spare": 0}
+    finally:
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
 # -- ending ------------------------------------------------------------------------------------------------------------
 
 
 def _end(pid: int, uid: int | None) -> int:
     """Ends a group and whatever it has left behind. Gives its exit status: its own, where it had ended itself."""
+    for line in (_lines.pop(pid, None), _spares[pid].line if pid in _spares else None):
+        if line is not None:
+            line.close()
+    _spares.pop(pid, None)
     if pid in _leaders:
         for kill in (os.killpg, os.kill):
             with contextlib.suppress(OSError):
@@ -208,8 +250,9 @@ def _descendants() -> set[int]:
 # -- a group -----------------------------------------------------------------------------------------------------------
 
 
-def _child(request: dict[str, Any], parent: int, wire_descriptor: int, output_descriptor: int) -> None:
+def _child(request: dict[str, Any], parent: int, line: int, wire_descriptor: int, output_descriptor: int) -> None:
     os.setsid()
+    line = fcntl.fcntl(line, fcntl.F_DUPFD, 100)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
     os.dup2(output_descriptor, 1)
@@ -221,7 +264,8 @@ def _child(request: dict[str, Any], parent: int, wire_descriptor: int, output_de
     sys.stderr = open(2, "w", encoding="utf-8", errors="replace", closefd=False, buffering=1)
     faulthandler.register(signal.SIGUSR1, file=2, all_threads=False)  # for a judge that asks where a call is
     os.dup2(wire_descriptor, 3)
-    os.closerange(4, 2**16)
+    os.dup2(line, 4)
+    os.closerange(5, 2**16)
     link = socket.socket(fileno=3)
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     plan = request["plan"]
@@ -235,7 +279,7 @@ def _child(request: dict[str, Any], parent: int, wire_descriptor: int, output_de
     layers = [*(["folder"] if in_memory else []), *fence.raise_fence(plan, parent)]
     gpu = use_device(plan["device"], plan["device_memory"])
     wire.send(link, wire.encode({"is": "ready", "layers": layers, "device": gpu}))
-    _serve(link, root, request["stand_ins"])
+    _serve(link, root, request["stand_ins"], socket.socket(fileno=4), parent)
 
 
 def use_device(name: str, memory: int) -> str:
@@ -268,7 +312,7 @@ def furnish(folder: Path, source: Path, uid: int | None) -> tuple[Path, Path]:
     return root, scratch
 
 
-def _serve(link: socket.socket, root: Path, stand_ins: bool) -> None:
+def _serve(link: socket.socket, root: Path, stand_ins: bool, line: socket.socket, worker: int) -> None:
     """Answers the judge's calls until the wire closes."""
     turn = threading.RLock()  # a student's thread may call back while another waits
     answering = False
@@ -300,6 +344,18 @@ def _serve(link: socket.socket, root: Path, stand_ins: bool) -> None:
     with asked.active():
         while True:
             request = wire.decode(wire.receive(link), back)
+            if request["name"] == "@spare":
+                resumed = False
+                while (own := spare.leave(line, worker)) is not None:  # in a copy, which leaves one in turn
+                    line, resumed = own, True
+                if resumed:
+                    wire.send(link, wire.encode({"is": "ready"}))
+                else:
+                    _answer(link, Outcome("value", True))
+                continue
+            if request["name"] == "@lend":
+                _answer(link, Outcome("value", asked.lend(request["args"][0])))
+                continue
             call = Call(request["name"], tuple(request["args"]), request["kwargs"], request["keep"], request["echo"])
             answering = True
             outcome = asked.run(call)

@@ -127,6 +127,20 @@ class ContainerWorker:
         os.set_blocking(descriptor, False)
         return Forked(pid, link, descriptor)
 
+    def keep_spare(self, pid: int) -> int:
+        return int(self._ask("keep_spare", pid))
+
+    def resume(self, spare: int) -> tuple[Forked, int] | None:
+        (wired, link), (spoken, heard) = self._container.channel(), self._container.channel()
+        following = self._ask("resume", wired, spoken, spare)
+        if following is None:
+            link.close()
+            heard.close()
+            return None
+        descriptor = heard.detach()
+        os.set_blocking(descriptor, False)
+        return Forked(spare, link, descriptor), int(following)
+
     def end(self, pid: int, uid: int | None) -> int:
         with contextlib.suppress(SandboxError):
             return int(self._ask("end", pid, uid))

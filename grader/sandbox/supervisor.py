@@ -32,12 +32,13 @@ from grader.sandbox.interpreter import choose
 from grader.scratch import Scratch
 from harness import frames, wire
 from harness.check import Fail
-from harness.hosting.host import SandboxError, Worker
+from harness.hosting.host import Forked, SandboxError, Worker
 from harness.subject import LIMITS, Asking, Call, Clocks, Frame, Outcome, StandIns, remember
 
 __all__ = ["Limits", "OutOfTime", "Sandbox", "SandboxError", "WorkerSubject"]
 _MIB = 2**20
 _TRACED = re.compile(r'File "([^"\n]{1,4096})", line (\d{1,7}) in')
+_SLOW = 0.1  # CPU seconds of loading beyond which it is done once for many groups
 _CONTEXT = 2 * 2**30  # bytes of the machine's own memory that a process's CUDA context may take
 
 
@@ -46,6 +47,7 @@ class Limits:
     """What one call may use; the numbers are the rubric's."""
 
     cpu_seconds: float = 20.0
+    import_seconds: float = 60.0  # CPU seconds in which a file must have loaded
     idle_seconds: float = 5.0
     memory_mib: int = 2048
     output_mib: int = 8
@@ -58,6 +60,17 @@ class Limits:
     calls: int = 6  # a function's calls together may take that many times the CPU seconds of one
     whole: int = 60  # all calls of a submission together likewise
     wall: int = 10  # and one call that many times its CPU seconds of wall time, whatever it does meanwhile
+
+
+@dataclass(frozen=True)
+class _Spare:
+    """A copy of a group's process that has loaded some modules and was asked nothing: the next group goes on from there."""
+
+    pid: int
+    uid: int | None
+    modules: frozenset[str]
+    in_memory: bool
+    enclosure: Enclosure | None
 
 
 class OutOfTime(Exception):
@@ -91,6 +104,9 @@ class Sandbox:
         self._scratch = self._held.path
         self._scratch.chmod(0o711)  # a worker of another user must reach its own folder below, and list nothing
         self._users: Iterator[int] | None = None
+        self.spares: dict[str, _Spare] = {}  # by the kind of their worker
+        self.slow: dict[str, list[str]] = {}  # by kind, what takes long to load, in the order of loading
+        self.refuses_loans = False  # what is lent cannot be put into the submission once it is loaded
         self._workers: dict[str, Worker | ContainerWorker] = {}
 
     def __enter__(self) -> Sandbox:
@@ -186,9 +202,26 @@ class Sandbox:
         """Starts a worker, where there is none, and lets it load its libraries while the judge does something else."""
         worker = self._workers.get(kind)
         if worker is None or not worker.alive():
+            self.spares.pop(kind, None)
             self._workers[kind] = (
                 self.container.worker(kind) if self.container else Worker(kind, self._scratch, choose()[0], self.root)
             )
+
+    def keep(self, kind: str, spare: _Spare) -> None:
+        """Has the next group of this kind go on from there, in place of what it would have gone on from."""
+        before = self.spares.pop(kind, None)
+        if before:
+            self.drop(self._workers[kind], before)
+        self.spares[kind] = spare
+        self.groups.add(spare.pid)
+
+    def drop(self, worker: Worker | ContainerWorker, spare: _Spare) -> None:
+        """Ends a copy that no group will go on from."""
+        worker.end(spare.pid, None)
+        worker.clean(spare.pid)
+        if spare.enclosure:
+            spare.enclosure.remove()
+        self.groups.discard(spare.pid)
 
     def uid(self) -> int | None:
         """A user that no process has, for one group; None where a worker keeps the judge's."""
@@ -228,6 +261,9 @@ class WorkerSubject(Asking):
         self._worker: Worker | ContainerWorker | None = None
         self._clock: _Clock | None = None
         self._in_memory = False
+        self._fresh = False  # nothing but loading has been asked of the process
+        self._lent = False  # the process has what is lent
+        self._copied = False  # it is, or has left, a copy: another process has its user and its folder
         self._enclosure: Enclosure | None = None
         self._looked = 0.0
         self._functions: list[Any] = []
@@ -297,19 +333,55 @@ class WorkerSubject(Asking):
             raise OutOfTime
         loads = call.name == "@import"
         module = str(call.args[0]) if loads else call.name.partition(".")[0]
-        for name in (module, call.name):
-            if self._sandbox.strikes[name] >= self._sandbox.limits.strikes:
-                return self._sandbox.endings[name]
+        if self._sandbox.strikes[module] and not module.startswith("@"):  # loading is asked once
+            return self._sandbox.endings[module]
+        if self._sandbox.strikes[call.name] >= self._sandbox.limits.strikes:
+            return self._sandbox.endings[call.name]
         if why := self._sandbox.exhausted(call.name):
             return Outcome("timeout", text=why)
         if self._link is None:
             self._start()
         if not module.startswith("@") and module not in self._imported and module not in self._stand_ins:
-            self._imported.add(module)
-            loaded = self._judged(module, _while_importing(module, self._exchange(Call("@import", (module,)))))
+            loaded = self._load(module)
             if loads or loaded.kind in LIMITS:
                 return loaded
-        return Outcome("value", True) if loads else self._judged(call.name, self._exchange(call))
+        if loads:
+            return Outcome("value", True)
+        self._fresh = False
+        return self._judged(call.name, self._exchange(call))
+
+    def _load(self, module: str) -> Outcome:
+        """Loads a module, once for all groups to come where that takes long."""
+        self._imported.add(module)
+        before = self._sandbox.spent["@import"]
+        outcome = self._judged(module, _while_importing(module, self._exchange(Call("@import", (module,)))))
+        took = self._sandbox.spent["@import"] - before
+        if took > _SLOW and outcome.kind not in LIMITS:
+            slow = self._sandbox.slow.setdefault(self._kind, [])
+            slow += [module] if module not in slow else []
+            if self._fresh and not self._lent and self._device == "cpu":
+                self._leave_spare()
+        return outcome
+
+    def _leave_spare(self) -> None:
+        """Has the process leave a copy of itself for the groups to come."""
+        assert self._worker is not None
+        if not self._exchange(Call("@spare")).ok:
+            return
+        self._copied = True
+        pid = self._worker.keep_spare(self._pid)
+        if pid:
+            self._sandbox.keep(
+                self._kind, _Spare(pid, self._uid, frozenset(self._imported), self._in_memory, self._enclose(pid))
+            )
+
+    def _enclose(self, pid: int) -> Enclosure | None:
+        """A control group of its own for a process of which nothing but its library runs yet."""
+        if self._sandbox.container:
+            return None
+        limits = self._sandbox.limits
+        memory = (limits.memory_mib + limits.folder_mib + 256) * _MIB + (_CONTEXT if self._device != "cpu" else 0)
+        return Enclosure(pid, memory, limits.processes)
 
     def _judged(self, name: str, outcome: Outcome) -> Outcome:
         """Counts a limit against the function, and ends the child it left in an unknown state."""
@@ -322,6 +394,29 @@ class WorkerSubject(Asking):
 
     def _start(self) -> None:
         worker = self._worker = self._sandbox.worker(self._kind)
+        slow = self._sandbox.slow.get(self._kind) if self._device == "cpu" else None
+        if slow and not (self._stand_ins and self._sandbox.refuses_loans) and self._start_loaded(worker, slow):
+            return
+        self._start_afresh(worker, self._stand_ins)
+
+    def _start_loaded(self, worker: Worker | ContainerWorker, slow: list[str]) -> bool:
+        """Starts with what is slow to load already loaded, and what is lent put in its place. False where that cannot be."""
+        if not self._go_on(worker):
+            self._start_afresh(worker, {})
+            for module in tuple(slow):
+                if self._load(module).kind in LIMITS:
+                    return False
+        if self._stand_ins:
+            stand_ins = {name: dict(names) for name, names in self._stand_ins.items()}
+            self._lent = True
+            if self._exchange(Call("@lend", (stand_ins,))).value is not True:
+                self._sandbox.refuses_loans = True
+                self.close()
+                return False
+        return True
+
+    def _start_afresh(self, worker: Worker | ContainerWorker, stand_ins: StandIns) -> None:
+        """Starts a process that has loaded nothing of the submission."""
         self._uid = self._sandbox.uid()
         limits = self._sandbox.limits
         cuda = self._device != "cpu"
@@ -338,19 +433,45 @@ class WorkerSubject(Asking):
             "processes": limits.processes,
             "cpu_seconds": int(limits.cpu_seconds * limits.calls * 2) + 60,
         }
-        forked = worker.fork(self._sandbox.root, plan, bool(self._stand_ins))
-        self._pid, self._link, self._heard = forked.pid, forked.link, forked.heard
-        memory = (limits.memory_mib + limits.folder_mib + 256) * _MIB + (_CONTEXT if cuda else 0)
-        if not self._sandbox.container:
-            self._enclosure = Enclosure(self._pid, memory, limits.processes)  # nothing of the submission runs yet
+        self._copied = False
+        forked = worker.fork(self._sandbox.root, plan, bool(stand_ins))
+        clock = self._begin(worker, forked, self._enclose(forked.pid))
+        self._ready(worker, clock)
+        self._lent = bool(stand_ins)
+        if stand_ins:
+            self._send(wire.encode({k: dict(v) for k, v in stand_ins.items()}, self._number))
+
+    def _begin(self, worker: Worker | ContainerWorker, forked: Forked, enclosure: Enclosure | None) -> _Clock:
+        """What holds of every process that is going to be asked."""
+        self._pid, self._link, self._heard, self._enclosure = forked.pid, forked.link, forked.heard, enclosure
         clock = self._clock = _Clock(worker, self._pid)
-        self._hearing, self._looked = True, time.monotonic()
+        self._hearing, self._looked, self._fresh = True, time.monotonic(), True
         self._sandbox.groups.add(self._pid)
         self._functions, self._imported = [], set()
         self._unread.clear()
-        self._ready(worker, clock)
-        if self._stand_ins:
-            self._send(wire.encode({k: dict(v) for k, v in self._stand_ins.items()}, self._number))
+        return clock
+
+    def _go_on(self, worker: Worker | ContainerWorker) -> bool:
+        """Goes on from a copy that has loaded the submission, where there is one."""
+        kept = self._sandbox.spares.pop(self._kind, None)
+        if kept is None:
+            return False
+        resumed = worker.resume(kept.pid)
+        if resumed is None:
+            self._sandbox.drop(worker, kept)
+            return False
+        forked, following = resumed
+        self._uid, self._in_memory, self._copied, self._lent = kept.uid, kept.in_memory, True, False
+        clock = self._begin(worker, forked, kept.enclosure)
+        if following:
+            self._sandbox.keep(self._kind, replace(kept, pid=following, enclosure=self._enclose(following)))
+        self._imported = set(kept.modules)
+        try:
+            answers.read(self._receive(_Watch(clock, Limits(cpu_seconds=60, idle_seconds=60))))
+        except (wire.Closed, wire.BadFrame, _Ended):
+            self.close()
+            return False
+        return True
 
     def _ready(self, worker: Worker | ContainerWorker, clock: _Clock) -> None:
         """The child's first word: which layers of its fence stand. Too few, and nothing of the submission is loaded."""
@@ -381,7 +502,7 @@ class WorkerSubject(Asking):
         self._link.close()
         self._link = None
         if self._pid:
-            self._worker.end(self._pid, self._uid)
+            self._worker.end(self._pid, None if self._copied else self._uid)
             self._worker.clean(self._pid)
         if self._enclosure:
             self._enclosure.remove()
@@ -405,7 +526,10 @@ class WorkerSubject(Asking):
             "echo": call.echo,
         }
         assert self._clock is not None
-        watch = _Watch(self._clock, self._sandbox.limits_now())
+        limits = self._sandbox.limits_now()
+        if call.name == "@import":
+            limits = replace(limits, cpu_seconds=self._sandbox.limits.import_seconds)
+        watch = _Watch(self._clock, limits)
         our_memory_error = False
         try:
             self._send(wire.encode(request, self._number))
@@ -463,7 +587,7 @@ class WorkerSubject(Asking):
         """What the closed wire means: the child's exit status says it."""
         assert self._worker is not None
         ended = self._worker.has_ended(self._pid)
-        status = self._worker.end(self._pid, self._uid)
+        status = self._worker.end(self._pid, None if self._copied else self._uid)
         self._worker.clean(self._pid)
         self._sandbox.groups.discard(self._pid)
         self._pid = 0
@@ -587,7 +711,11 @@ def _while_importing(module: str, outcome: Outcome) -> Outcome:
     """A limit that is reached while a file loads says so: no call is to blame for it."""
     if outcome.kind not in LIMITS:
         return outcome
-    return replace(outcome, text=f"{outcome.text.removesuffix(' in one call')} while importing {module}.py")
+    text = f"{outcome.text.removesuffix(' in one call')} while importing {module}.py"
+    if outcome.frames:
+        last = outcome.frames[-1]
+        text += f", at line {last.line}" if last.file == f"{module}.py" else f", in {last.file} at line {last.line}"
+    return replace(outcome, text=text)
 
 
 def broken_device(outcome: Outcome) -> bool:

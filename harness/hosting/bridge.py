@@ -22,7 +22,7 @@ from harness.hosting.mux import Mux
 
 SUBMISSION = Path("/submission")
 _PASSED_ON = frozenset(
-    ("end", "where", "clean", "cpu", "delay", "peak_memory", "has_ended", "family", "family_cpu", "outgrown")
+    ("end", "where", "clean", "cpu", "delay", "peak_memory", "has_ended", "family", "family_cpu", "outgrown", "keep_spare")
 )
 
 
@@ -69,6 +69,14 @@ def _answer(request: dict[str, Any], workers: dict[str, Worker], scratch: Path, 
             mux.attach(wired, forked.link.detach())
             mux.attach(spoken, forked.heard)
             return {"value": forked.pid}
+        if request["do"] == "resume":
+            wired, spoken, spare = args
+            resumed = worker.resume(spare)
+            if resumed is None:
+                return {"value": None}
+            mux.attach(wired, resumed[0].link.detach())
+            mux.attach(spoken, resumed[0].heard)
+            return {"value": resumed[1]}
         if request["do"] == "close":
             workers.pop(kind).close()
             return {"value": None}

@@ -137,6 +137,32 @@ class Worker:
         self._folders[int(reply["pid"])] = folder
         return Forked(int(reply["pid"]), ours, heard)
 
+    def keep_spare(self, pid: int) -> int:
+        """Takes up the copy that a group has left of itself; 0 where it is none to go on from. It shares the group's folder."""
+        folder = self._folders[pid]
+        found = int(self._request({"do": "spare", "pid": pid, "folder": str(folder)}, [])["spare"])
+        if found:
+            self._folders[found] = folder
+        return found
+
+    def resume(self, spare: int) -> tuple[Forked, int] | None:
+        """Lets a copy go on as a group, and gives the copy that it has left in turn, or 0. None where it cannot go on."""
+        ours, theirs = socket.socketpair()
+        heard, spoken = os.pipe()
+        try:
+            reply = self._request({"do": "resume", "pid": spare}, [theirs.fileno(), spoken])
+        finally:
+            theirs.close()
+            os.close(spoken)
+        if not reply["pid"]:
+            ours.close()
+            os.close(heard)
+            return None
+        if reply["spare"]:
+            self._folders[int(reply["spare"])] = self._folders[spare]
+        os.set_blocking(heard, False)
+        return Forked(spare, ours, heard), int(reply["spare"])
+
     def end(self, pid: int, uid: int | None) -> int:
         """Ends a group and whatever it left behind; gives its exit status."""
         with contextlib.suppress(SandboxError, KeyError, TypeError):
@@ -151,7 +177,7 @@ class Worker:
     def clean(self, pid: int) -> None:
         """Removes the folder of a group that has ended."""
         folder = self._folders.pop(pid, None)
-        if folder:
+        if folder and folder not in self._folders.values():
             remove(folder)
 
     def leave(self) -> None:

@@ -11,7 +11,7 @@ from harness.subject import Frame
 from tests.conftest import BASE
 
 pytestmark = pytest.mark.slow
-QUICK = Limits(cpu_seconds=0.5, idle_seconds=0.6, memory_mib=256, output_mib=1)
+QUICK = Limits(cpu_seconds=0.5, import_seconds=0.5, idle_seconds=0.6, memory_mib=256, output_mib=1)
 ENDLESS = "import time\n\ncount = 0\nwhile True:\n    {body}\n"
 
 
@@ -24,7 +24,10 @@ def test_a_limit_while_importing_says_where(submission, body, text):
     folder = submission(experiments=ENDLESS.format(body=body))
     with Sandbox(folder, QUICK) as sandbox, sandbox.group("numpy") as subject:
         outcome = subject.call("experiments.fit_exponent", [1], [1])
-    assert (outcome.kind, outcome.text) == ("timeout", f"{text} while importing experiments.py")
+    assert (outcome.kind, outcome.text) == (
+        "timeout",
+        f"{text} while importing experiments.py, at line {outcome.frames[-1].line}",
+    )
     assert outcome.frames[-1].line in (4, 5)
     assert outcome.frames[-1].file == "experiments.py"
 

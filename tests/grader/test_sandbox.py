@@ -75,7 +75,7 @@ def test_an_endless_import_is_a_timeout_of_the_module(submission):
     with Sandbox(submission(attention="while True: pass\n"), QUICK) as sandbox, sandbox.group("numpy") as subject:
         names = ("softmax", "project", "causal_mask", "self_attention")
         assert {subject.call(f"attention.{name}", 1).kind for name in names} == {"timeout"}
-        assert sandbox.strikes["attention"] == 2
+        assert sandbox.strikes["attention"] == 1
 
 
 def test_prints_are_kept_up_to_a_cap(submission):
