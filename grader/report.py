@@ -464,9 +464,10 @@ def _still_to_write(judged: Judged, evidence: Evidence | None) -> tuple[str, str
 
 def _limit(code: str, judged: Judged, limits: Limits) -> str:
     """Which limit it was, with its number, and how far the check had come."""
+    loading = judged.result.failure is not None and " while importing " in judged.result.failure.seen
+    what, seconds = ("A file's import", limits.import_seconds) if loading else ("A call", limits.cpu_seconds)
     limit = {
-        "timeout": f"A call may use {limits.cpu_seconds:g} s of CPU time, "
-        f"and {limits.idle_seconds:g} s without progress.",
+        "timeout": f"{what} may use {seconds:g} s of CPU time, and {limits.idle_seconds:g} s without progress.",
         "out-of-memory": f"A call may use {limits.memory_mib} MiB above what the libraries take.",
         "output-flood": f"A call may print {limits.output_mib} MiB.",
     }.get(code, "")

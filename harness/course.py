@@ -20,9 +20,10 @@ FILE = Path(__file__).with_name("course.json")
 
 @dataclass(frozen=True)
 class Limits:
-    """What one call of a student's function may use where it is graded."""
+    """What one call of a student's function may use where it is graded, and a file while it is imported."""
 
     cpu_seconds: float = 20
+    import_seconds: float = 60
     idle_seconds: float = 5
     memory_mib: int = 2048
     output_mib: int = 8

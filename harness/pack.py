@@ -75,6 +75,7 @@ def limits_told(limits: Limits) -> list[str]:
     return [
         f"A call may use {limits.cpu_seconds:g} s of CPU time and {limits.idle_seconds:g} s without progress, "
         f"{limits.memory_mib:g} MiB of memory above what the libraries take, and print {limits.output_mib:g} MiB.",
+        f"Each file is imported once, and may use {limits.import_seconds:g} s of CPU time for it.",
         "There is no network, and no file outside your folder.",
         "attention.py has NumPy alone; torch is there for experiments.py and kv_cache.py.",
     ]

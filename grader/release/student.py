@@ -18,7 +18,7 @@ from grader.render.files import write_atomically
 from grader.rubric import Rubric, load_rubric
 from grader.score import split
 from harness import check as checking
-from harness import contract
+from harness import contract, course
 from harness.loader import walk
 from harness.pack import archive
 
@@ -73,14 +73,14 @@ def _course(rubric: Rubric, chapter_link: str) -> bytes:
         shares = split(whole, [rubric.weight_of(c) for c in checks])
         points |= {c.id: share / 100 for c, share in zip(checks, shares, strict=True) if c.public}
     limits = rubric.limits
-    course = {
+    told = {
         "title": rubric.title,
         "steps": {str(number): whole for number, whole in sorted(rubric.points.items())},
         "points": dict(sorted(points.items())),
-        "limits": {name: getattr(limits, name) for name in ("cpu_seconds", "idle_seconds", "memory_mib", "output_mib")},
+        "limits": {name: getattr(limits, name) for name in course.Limits.__dataclass_fields__},
         "chapter_link": chapter_link,
     }
-    return (json.dumps(course, indent=1) + "\n").encode()
+    return (json.dumps(told, indent=1) + "\n").encode()
 
 
 def _hold_to_stubs(name: str, source: bytes) -> None:
