@@ -18,20 +18,22 @@ BELOW = ("step8.generate.greedy", "step8.generate.without-the-cache", "step8.dec
 
 
 @pytest.mark.parametrize(
-    ("step", "token", "whole_pass", "recomputes"),
+    ("short", "long", "step", "right_pass", "recomputes"),
     [
-        (1, 1, 100, False),  # a cache
-        (1, 9, 100, False),  # a slow one
-        (1, 30, 100, False),  # neither
-        (1, 100, 100, True),  # a pass for every token
-        (1, 40, 100, True),  # measured badly, and still one
-        (5, 100, 100, False),  # a pass costs too little more than a step to be sure
-        (0, 100, 100, False),  # nothing was measured
+        (0.1, 0.1, 0.2, 60, False),  # a cache
+        (20, 80, 80, 60, False),  # a slow one
+        (15, 90, 80, 60, False),  # the same, measured badly
+        (0.2, 3, 0.2, 60, False),  # a mask of the whole text is made for every token
+        (4, 60, 0.2, 60, True),  # a pass for every token
+        (4, 30, 0.2, 60, True),  # measured badly, and still one
+        (4, 60, 60, 60, True),  # beside a step that is slow, too
+        (54, 110, 0.2, 60, True),  # beside work that is always the same
+        (-1, 2, 0.0, 60, False),  # nothing was measured
     ],
 )
-def test_a_recompute_is_told_at_ten_times_a_step_and_a_third_of_a_pass(step, token, whole_pass, recomputes):
-    """Both at once, and only where a pass costs thirty steps or more."""
-    assert Growth(512, whole_pass, step, token).recomputes is recomputes
+def test_a_recompute_costs_what_a_pass_costs_and_grows_as_one(short, long, step, right_pass, recomputes):
+    """A third of a pass at least, and ten times a step or six and a half times what a quarter of the text costs."""
+    assert Growth(short, long, step, right_pass).recomputes is recomputes
 
 
 class Costs:
@@ -85,8 +87,8 @@ def test_waiting_is_ten_times_the_work_and_what_the_cached_way_waits(costs, fake
 
 def test_a_difference_that_does_not_come_back_is_none(monkeypatch, submission):
     """One reading beyond the limit, and none when it is measured again: the check passes."""
-    found = iter([Growth(512, 100, 1, 100), Growth(512, 100, 1, 2)])
-    monkeypatch.setattr(step8_growth, "growth", lambda decoding, repeats: next(found))
+    found = iter([Growth(4, 60, 0.2, 60), Growth(20, 80, 80, 60)])
+    monkeypatch.setattr(step8_growth, "growth", lambda decoding, rounds: next(found))
     with Sandbox(submission()) as sandbox, sandbox.group("numpy") as subject:
         result = run(CHECKS["step8.growth.cached"], subject, 1)
     assert (result.status, list(found)) == ("passed", [])
@@ -96,6 +98,7 @@ EXPECTED = {
     "cache-unused--own-attention": ["cache-unused", None],
     "cache-unused--patched-clock": ["cache-unused", None],
     "cache-unused--remembers": ["cache-unused", None],
+    "cache-unused--slow-step": ["cache-unused", None],
     "correct--fast-forward": [None, None],
     "correct--token-by-token": [None, None],
     "speedup-faked": [None, "speedup-faked"],
