@@ -22,7 +22,19 @@ from harness.hosting.mux import Mux
 
 SUBMISSION = Path("/submission")
 _PASSED_ON = frozenset(
-    ("end", "where", "clean", "cpu", "delay", "peak_memory", "has_ended", "family", "family_cpu", "outgrown", "keep_spare")
+    (
+        "end",
+        "where",
+        "clean",
+        "cpu",
+        "delay",
+        "peak_memory",
+        "has_ended",
+        "family",
+        "family_cpu",
+        "outgrown",
+        "keep_spare",
+    )
 )
 
 
