@@ -1,26 +1,33 @@
 """Odd answers to every question of every check: the bundled submission's own, with one of them changed.
 
     python -m tests.grader.fuzz [--rounds 20] [--seed 0] [--match step8]
+    python -m tests.grader.fuzz --results               every entry of results.json in its turn
+    python -m tests.grader.fuzz --whole 20 [--match step8]     whole gradings in a worker, one answer in thirty changed
 
 An answer is changed where the judge reads it: what a worker could say in its place, as it comes out of the wire. Whatever is said,
-a check passes, fails, or breaks on it (and has failed then); it takes neither long nor much memory.
+a check passes, fails, or breaks on it (and has failed then); it takes neither long nor much memory; the report is final.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import resource
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import grader.grade  # noqa: F401  it registers every check
-from grader.sandbox import answers
+from grader.grade import grade
+from grader.report import Report
+from grader.rubric import load_rubric
+from grader.sandbox import WorkerSubject, answers
 from harness import check as checking
 from harness import wire
 from harness.check import CHECKS, Check, CheckResult
@@ -159,13 +166,114 @@ def round_of(check: Check, seed: int, of: int) -> CheckResult:
     return checking.run(check, Odd(_Turn(int(rng.integers(of)), rng)), 0)
 
 
+# -- results.json --------------------------------------------------------------------------------------------------------
+
+TEXTS = ("null", "true", "false", "0", "-1", "1", "-0.0", "0.5", "1e-320", "1e308", "1e400", "-1e400", "NaN", "Infinity", "-Infinity", str(2**53 + 1),
+         str(2**63), str(10**400), "9" * 5000, "1e-400", '""', '"1"', '"\\u0000\\ud800"', '"' + "x" * 5000 + '"', "[]", "[[]]", "[null]", "[0, 0]",
+         "[1, 2, 3]", "[1e308, 1e308, 1e308]", "[5e-324, 1, 1e308]", "[NaN]", "{}", '{"": {}}', '{"plain": {}}', "[" * 500 + "]" * 500,
+         "[" * 10**5, "[" + "0," * 10**5 + "0]", "[" + "1.5," * 10**4 + '"x"]', "")  # fmt: skip
+"""What stands in an entry's place, as it is written; the last is no JSON."""
+
+_HERE = "the entry that is changed"
+
+
+def places(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The way to every entry of a JSON value; of a list's to the first and the last."""
+    if path:
+        yield path
+    if isinstance(value, dict):
+        for name in value:
+            yield from places(value[name], (*path, name))
+    elif isinstance(value, list) and value:
+        for i in sorted({0, len(value) - 1}):
+            yield from places(value[i], (*path, i))
+
+
+def results_with(path: tuple[str | int, ...], text: str | None) -> str:
+    """The bundled results.json with this text in an entry's place; without the entry, where the text is None."""
+    whole = json.loads((BASE / "report" / "results.json").read_bytes())
+    inner = whole
+    for name in path[:-1]:
+        inner = inner[name]
+    if text is None:
+        del inner[path[-1]]
+        return json.dumps(whole)
+    inner[path[-1]] = _HERE
+    return json.dumps(whole).replace(json.dumps(_HERE), text)
+
+
+def of_results() -> list[Check]:
+    return [c for c in CHECKS.values() if c.id.startswith("step9.results.")]
+
+
+def judged_results(folder: Path) -> Iterator[tuple[tuple[str | int, ...], str | None, list[CheckResult]]]:
+    """Every entry changed in every way, and what the checks of results.json say; `folder` is for a submission."""
+    file = folder / "report" / "results.json"
+    file.parent.mkdir(exist_ok=True)
+    for path in places(json.loads((BASE / "report" / "results.json").read_bytes())):
+        for text in (*TEXTS, None):
+            file.write_text(results_with(path, text))
+            yield path, text, [checking.run(check, folder, 0) for check in of_results()]  # type: ignore[arg-type]
+
+
+# -- whole gradings --------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def one_in(n: int, rng: np.random.Generator) -> Iterator[None]:
+    """Every n-th answer, about, of a submission's worker is changed; the judge's own right submissions answer as ever."""
+    read = WorkerSubject._outcome
+
+    def odd_outcome(self: WorkerSubject, outcome: Outcome, ours: bool) -> Outcome:
+        is_right = self._sandbox.root.parent == BASE.parent
+        return read(self, outcome if is_right or rng.integers(n) else odd(outcome, rng), ours)
+
+    WorkerSubject._outcome = odd_outcome  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        WorkerSubject._outcome = read  # type: ignore[method-assign]
+
+
+def graded_oddly(step: int, seed: int, n: int = 30) -> Report:
+    """The report on the bundled submission, with one in n of its answers changed."""
+    with one_in(n, np.random.default_rng(seed)):
+        return grade(BASE, rubric=load_rubric(), steps={step})
+
+
+def withheld(report: Report) -> list[str]:
+    """The checks without a verdict."""
+    return [c.id for s in report.steps for c in s.checks if c.status == "not-run"]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=20, help="changed answers a check")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--match", default="")
+    parser.add_argument("--results", action="store_true")
+    parser.add_argument("--whole", type=int, metavar="N", help="gradings a step")
     options = parser.parse_args()
     found: Counter[str] = Counter()
+    if options.results:
+        with tempfile.TemporaryDirectory() as folder:
+            for path, text, results in judged_results(Path(folder)):
+                found.update(result.status for result in results)
+                for result in results:
+                    if result.broke:
+                        print(f"{result.check.id}: {path} as {str(text)[:60]}: {result.reason} ({result.broke})"[:400])
+    for step in sorted({c.step for c in checks(options.match)}) if options.whole else ():
+        for seed in range(options.seed, options.seed + options.whole):
+            began = time.monotonic()
+            report = graded_oddly(step, seed)
+            most = sum(s.max_score for s in report.steps)
+            found["withheld" if withheld(report) else "whole"] += 1
+            if withheld(report) or report.subtotal > most:
+                print(f"step {step} --seed {seed}: {report.subtotal} of {most}; {withheld(report)}; {report.faults}"[:900])
+            print(f"step {step} --seed {seed}: {report.subtotal:g}, {time.monotonic() - began:.0f} s", flush=True)
+    if options.results or options.whole:
+        print(f"{dict(found)}; peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB")
+        return
     for check in checks(options.match):
         of = questions(check)
         for i in range(options.rounds):
