@@ -134,7 +134,7 @@ def prices_command(file: Path | None, match: str, jobs: int, markdown: bool) -> 
         raise click.BadParameter(f"no fault has {match!r} in its name", param_hint="--match")
     rows: list[Row] = []
     with click.progressbar(prices.priced(file, match, jobs), len(chosen), "Judging", file=sys.stderr) as judged:
-        rows += [(fixture.group, fixture.name, lost) for fixture, lost in judged]
+        rows += [(Path(fixture.file).stem, fixture.name, lost) for fixture, lost in judged]
     if markdown:
         click.echo(page(rows, of.title, of.points.keys()), nl=False)
     else:

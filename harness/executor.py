@@ -129,7 +129,8 @@ class Executor:
     def _claimed(self, names: set[str]) -> list[str]:
         """Those of `names` that belong to this submission by their first part: the contract's, and its helpers' names."""
         tops = self._tops & names
-        return [name for name in names if name.partition(".")[0] in tops] if tops else []
+        packages = tuple(f"{name}." for name in tops if hasattr(sys.modules[name], "__path__"))
+        return [*tops, *(name for name in names if packages and name.startswith(packages))]
 
     def _is_ours(self, module: Any) -> bool:
         return loader.is_own(self._root, str(getattr(module, "__file__", "")))

@@ -285,16 +285,20 @@ def computed_again(subject: Subject) -> list[int] | None:
     """Ids of a call of generate that show its prompt's values computed anew between two tokens; None where no call does.
 
     A new row among those of the prompt moves the share by less than an eighth, and the whole text once more, beside what a
-    cache holds, by half: only where all rows are computed anew does it go from none to all.
+    cache holds, by half: only where all rows are computed anew does it go from none to all. A decode that is not prefill's
+    formula may do so with one W_V as well: then it shows nothing.
     """
     fields, later = telling_decoder()
     prompt = [i % BINS for i in range(PROMPT)]
-    for reads in READS:
-        ids = subject.call("@switched", fields, later, reads, GENERATE, prompt, NEW, use_cache=True).value
+
+    def jump(matrix: Array, reads: int) -> list[int] | None:
+        ids = subject.call("@switched", fields, matrix, reads, GENERATE, prompt, NEW, use_cache=True).value
         are_ids = isinstance(ids, list | tuple) and len(ids) > 1 and all(type(i) is int and 0 <= i < BINS for i in ids)
-        if are_ids and int(np.diff(ids).max()) >= BINS - 2:
-            return list(ids)
-    return None
+        return list(ids) if are_ids and int(np.diff(ids).max()) >= BINS - 2 else None
+
+    if jump(fields["layers"][0]["W_V"], 1):
+        return None
+    return next((ids for reads in READS if (ids := jump(later, reads))), None)
 
 
 @check(

@@ -269,7 +269,9 @@ def main() -> None:
             most = sum(s.max_score for s in report.steps)
             found["withheld" if withheld(report) else "whole"] += 1
             if withheld(report) or report.subtotal > most:
-                print(f"step {step} --seed {seed}: {report.subtotal} of {most}; {withheld(report)}; {report.faults}"[:900])
+                print(
+                    f"step {step} --seed {seed}: {report.subtotal} of {most}; {withheld(report)}; {report.faults}"[:900]
+                )
             print(f"step {step} --seed {seed}: {report.subtotal:g}, {time.monotonic() - began:.0f} s", flush=True)
     if options.results or options.whole:
         print(f"{dict(found)}; peak {resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024} MiB")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import re
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from harness.check import CHECKS, Check, CheckResult, ordered, run
 from harness.draws import seed_of
 from harness.subject import Call, LocalSubject, Subject
 from harness.virtual_time import lent
+from tests.labs.attention.edits import text_of
 
 pytestmark = pytest.mark.slow
 
@@ -42,16 +42,7 @@ for _module in (
 for _module in ("step3_sdpa", "step4_gaps", "step6_memory", "step7_append"):
     importlib.import_module(f"grader.checks.{_module}")
 
-HERE = Path(__file__).parent
-FIXTURES = HERE.parent / "submissions" / "experiments"
-VARIATIONS = tomllib.loads((HERE / "variations_of_experiments.toml").read_text())["variation"]
 FUNCTIONS = [function.name for function in contract.functions_of("experiments")]
-FAULTS = sorted(folder.name for folder in FIXTURES.iterdir() if not folder.name.startswith("correct"))
-CORRECT = sorted(folder.name for folder in FIXTURES.iterdir() if folder.name.startswith("correct"))
-# The peak resident set is a measurement of a fresh process alone: this one is tried behind the wire.
-RESIDENT = "memory-not-peak--all-that-is-held"
-LOCAL = [variation for variation in VARIATIONS if variation["name"] != RESIDENT]
-
 Submission = Callable[..., Path]
 
 
@@ -59,34 +50,6 @@ def function_text(source: str, name: str) -> str:
     found = re.search(rf"^def {name}\(.*?(?=^(?:def|class) |\Z)", source, re.DOTALL | re.MULTILINE)
     assert found is not None
     return found.group(0)
-
-
-def source_of(fixture: str) -> str:
-    return (FIXTURES / fixture / "experiments.py").read_text()
-
-
-def varied(variation: dict) -> tuple[str, list[str]]:
-    """The base with its functions replaced, and their names."""
-    source, names = source_of(variation["base"]), []
-    for text in variation["functions"]:
-        name = text.split("(")[0].removeprefix("def ")
-        names.append(name)
-        source = source.replace(function_text(source, name), text + "\n\n")
-    return source, names
-
-
-def changed(fixture: str) -> list[str]:
-    """The functions in which a fixture differs from the correct submission that it was made of."""
-    source = source_of(fixture)
-    differing = [
-        [
-            name
-            for name in FUNCTIONS
-            if function_text(source, name).strip() != function_text(source_of(base), name).strip()
-        ]
-        for base in ("correct--loops", "correct--torch-on-top")
-    ]
-    return min(differing, key=len)
 
 
 def checks_of(names: list[str]) -> list[Check]:
@@ -118,48 +81,14 @@ def judged(subject: Subject, names: list[str]) -> tuple[list[str], set[str]]:
     return [r.check.id for r in failed], {str(code) for code in named}
 
 
-@pytest.mark.parametrize("fixture", FAULTS)
-def test_a_fault_is_caught_and_named(fixture: str, submission: Submission) -> None:
-    """The fixture of a code fails a check of the function it is in, and that code alone is named."""
-    failed, named = judged(LocalSubject(submission(experiments=source_of(fixture))), changed(fixture))
-    assert failed != []
-    assert named == {fixture.split("--")[0]}
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("variation", LOCAL, ids=lambda variation: variation["name"])
-def test_a_fault_written_another_way_is_named_too(variation: dict, submission: Submission) -> None:
-    """Other ways of making the same fault, and two at once, are named alike."""
-    source, names = varied(variation)
-    failed, named = judged(LocalSubject(submission(experiments=source)), names)
-    assert failed != []
-    assert named == set(variation["codes"])
-
-
-@pytest.mark.parametrize("fixture", CORRECT)
-def test_a_correct_oddity_passes(fixture: str, submission: Submission) -> None:
-    """Correct measurements in other styles pass every check."""
-    names = [name for name in FUNCTIONS if name != "measure_peak_memory"]  # that one needs a process of its own
-    failed, named = judged(LocalSubject(submission(experiments=source_of(fixture))), names)
-    assert (failed, named) == ([], set())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CORRECT)
+@pytest.mark.parametrize("name", ["experiments-loops", "experiments-torch-on-top", "experiments-head-by-head"])
 def test_a_correct_oddity_passes_behind_the_wire(name: str, submission: Submission) -> None:
     """So they do in a process of their own, peak memory included."""
-    with Sandbox(submission(experiments=source_of(name))) as sandbox:
+    with Sandbox(submission(experiments=text_of(name, "experiments.py"))) as sandbox:
         with sandbox.group("torch") as subject:
             assert judged(subject, FUNCTIONS) == ([], set())
         assert sandbox.integrity == []
-
-
-@pytest.mark.slow
-def test_what_was_held_before_is_told_in_a_fresh_process(submission: Submission) -> None:
-    """A peak resident set that is not counted from the start of the call is named memory-not-peak."""
-    (variation,) = [v for v in VARIATIONS if v["name"] == RESIDENT]
-    with Sandbox(submission(experiments=varied(variation)[0])) as sandbox, sandbox.group("torch") as subject:
-        assert judged(subject, ["measure_peak_memory"])[1] == {"memory-not-peak"}
 
 
 def test_measurements_over_a_torch_cache_are_judged_by_the_clocks_ticks(submission: Submission) -> None:
@@ -176,7 +105,7 @@ def test_measurements_over_a_torch_cache_are_judged_by_the_clocks_ticks(submissi
         "def decode_step(model, token, cache):\n"
         "    return torch.from_numpy(plain_cache.decode_step(arrays(model), token, cache))\n"
     )
-    asks_tensors = source_of("correct--loops").replace("int(last.argmax())", "last.argmax().item()")
+    asks_tensors = text_of("experiments-loops", "experiments.py").replace("int(last.argmax())", "last.argmax().item()")
     folder = submission()
     plain = (folder / "kv_cache.py").read_text()
     folder = submission(plain_cache=plain, kv_cache=tensors, experiments=asks_tensors)
@@ -211,7 +140,7 @@ def measure_peak_memory(fn):
 
 def test_what_fn_will_do_is_not_to_be_read_in_it(submission: Submission) -> None:
     """Neither before its call nor after it."""
-    source = source_of("correct--loops")
+    source = text_of("experiments-loops", "experiments.py")
     source = source.replace(function_text(source, "measure_peak_memory"), READS_THE_PLAN)
     subject = LocalSubject(submission(experiments=source))
     with over_attention(subject) as (borrower, _):

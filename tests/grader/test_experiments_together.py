@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import itertools
 import re
-import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -16,13 +15,11 @@ from grader.families import FAMILIES
 from harness import contract
 from harness.subject import LocalSubject
 from reference.variants.experiments import MEASUREMENTS
-from tests.labs.attention.edits import entries
+from tests.labs.attention import edits
 
 importlib.import_module("grader.families.experiments")
-HERE = Path(__file__).parent
-FIXTURES = HERE.parent / "submissions" / "experiments"
 FUNCTIONS = [function.name for function in contract.functions_of("experiments")]
-BASE = (FIXTURES / "correct--loops" / "experiments.py").read_text()
+BASE = edits.text_of("experiments-loops", "experiments.py")
 # seen by a check of its own, which reads the worker's clock, and by no search
 APART = {"timing-includes-setup"}
 
@@ -36,11 +33,13 @@ def text_of(source: str, name: str) -> str:
 def faults_by_function() -> dict[str, dict[str, str]]:
     """Of each function the faulty texts that there are fixtures for, by their code."""
     found: dict[str, dict[str, str]] = {}
-    for folder in sorted(FIXTURES.iterdir()):
-        source = (folder / "experiments.py").read_text()
+    for entry in edits.entries():
+        if entry.file != "experiments.toml" or entry.kind != "fault" or entry.base != "loops" or entry.name in APART:
+            continue
+        source = edits.edited(entry)["experiments.py"]
         differing = [name for name in FUNCTIONS if text_of(source, name).strip() != text_of(BASE, name).strip()]
-        if len(differing) == 1 and not folder.name.startswith("correct") and folder.name not in APART:
-            found.setdefault(differing[0], {})[folder.name] = text_of(source, differing[0])
+        if len(differing) == 1:
+            found.setdefault(differing[0], {})[entry.name] = text_of(source, differing[0])
     return found
 
 
@@ -65,9 +64,7 @@ def mixtures() -> Iterator[dict[str, str]]:
 
 def test_every_code_that_the_search_can_name_has_a_submission() -> None:
     """Named once more from its source, and not from its own numbers alone."""
-    variations = tomllib.loads((HERE / "variations_of_experiments.toml").read_text())["variation"]
-    named = {folder.name.split("--")[0] for folder in FIXTURES.iterdir()} | {c for v in variations for c in v["codes"]}
-    named |= {code for entry in entries() for code in entry.codes}
+    named = {code for entry in edits.entries() for code in entry.codes}
     known = {option.code for m in MEASUREMENTS.values() for d in m.SPACE for option in d.options if option.code}
     assert known - named == set()
 

@@ -15,6 +15,7 @@ from grader.report import Judged
 from grader.rubric import load_rubric
 from harness.check import CHECKS, CheckResult
 from harness.local import Held
+from tests.labs.attention.edits import text_of
 
 ROOT = Path(__file__).resolve().parents[2]
 BASE = ROOT / "examples" / "base"
@@ -26,11 +27,11 @@ def of(submission, **files):
 
 
 def attention(name: str) -> str:
-    return (ROOT / "tests" / "submissions" / "attention" / name / "attention.py").read_text()
+    return text_of(name, "attention.py")
 
 
 def cache(name: str) -> str:
-    return (ROOT / "tests" / "submissions" / "cache" / name / "kv_cache.py").read_text()
+    return text_of(name, "kv_cache.py")
 
 
 def test_a_right_submission_has_no_picture_of_a_mistake(submission):
@@ -42,7 +43,7 @@ def test_a_right_submission_has_no_picture_of_a_mistake(submission):
 
 
 @pytest.mark.parametrize(
-    "name", ["correct--renormalised", "correct--tiles", "correct--added-fill", "correct--python-loops"]
+    "name", ["attention-renormalised", "attention-tiles", "attention-added-fill", "attention-python-loops"]
 )
 def test_right_attention_of_every_style_has_none(submission, name):
     """Rounding is not drawn as a mistake."""

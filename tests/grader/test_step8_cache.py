@@ -3,37 +3,13 @@
 from __future__ import annotations
 
 import random
-import shutil
-from pathlib import Path
 
 import pytest
 
-import grader.checks.step8_cache
-import harness.checks.step8_cache
-import harness.checks.step8_decoder
-import harness.checks.step8_generate
 from grader.diagnosis import UNRECOGNISED, explain, same
-from grader.families import FAMILIES
 from grader.families.cache import explain_answers
-from grader.sandbox import Sandbox
-from harness import check as checking
-from harness import draws
-from harness.check import CHECKS, Check, CheckResult
-from harness.subject import Subject
 from reference.variants import cache, kv_cache_bytes
 from reference.variants.space import Answer, Option, Variant, codes, variants, wrong_options
-
-ROOT = Path(__file__).parents[2]
-FIXTURES = ROOT / "tests" / "submissions" / "cache"
-FAULTS = sorted(p.name for p in FIXTURES.iterdir() if not p.name.startswith("correct"))
-CORRECT = sorted(p.name for p in FIXTURES.iterdir() if p.name.startswith("correct"))
-# Faults that a check sees for itself: by a count of query rows, or by other weights.
-SEEN_BY = {
-    "cache-unused": "step8.generate.uses-the-cache",
-    "cache-unused--in-decode": "step8.decode.uses-the-cache",
-    "use-cache-ignored": "step8.generate.recomputes-without",
-}
-SECRET = b"a test"
 
 
 def answers(variant: Variant) -> dict[str, Answer]:
@@ -145,70 +121,3 @@ def test_every_wrong_formula_is_named() -> None:
         if any(not same(kv_cache_bytes.predict(Variant(), p), seen[p.name], p) for p in kv_cache_bytes.PROBES):
             named.append(explain(kv_cache_bytes, seen).codes)
     assert set(named) == {("cache-bytes-formula",)}
-
-
-# -- submissions -------------------------------------------------------------------------------------------------------
-
-
-def laid_over_the_base(name: str, folder: Path) -> tuple[Path, str]:
-    """The bundled correct submission with the fixture's kv_cache.py, and the worker it needs."""
-    shutil.copytree(ROOT / "examples" / "base", folder)
-    shutil.copy(FIXTURES / name / "kv_cache.py", folder)
-    return folder, "torch" if "import torch" in (folder / "kv_cache.py").read_text() else "numpy"
-
-
-def checks() -> list[Check]:
-    modules = {
-        module.__name__
-        for module in (
-            grader.checks.step8_cache,
-            harness.checks.step8_cache,
-            harness.checks.step8_decoder,
-            harness.checks.step8_generate,
-        )
-    }
-    ours = [c for c in CHECKS.values() if c.run.__module__ in modules]
-    return checking.ordered(ours)
-
-
-def run_all(subject: Subject) -> dict[str, CheckResult]:
-    return {c.id: checking.run(c, subject, draws.seed_of(SECRET, c.id)) for c in checks()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", CORRECT)
-def test_right_caches_of_any_style_pass_everything(name: str, tmp_path: Path) -> None:
-    """Two paths and one, blocks and lists of chunks, NumPy and torch."""
-    folder, kind = laid_over_the_base(name, tmp_path / "submission")
-    with Sandbox(folder) as sandbox, sandbox.group(kind, backend=kind) as subject:
-        results = run_all(subject)
-        found = FAMILIES["cache"].explain(subject)
-    assert {i: r.status for i, r in results.items() if r.status != "passed"} == {}
-    assert (found.codes, found.matched) == ((), True)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_caught_and_named(name: str, tmp_path: Path) -> None:
-    """By the families, or by the check that sees it; and by no other code."""
-    folder, kind = laid_over_the_base(name, tmp_path / "submission")
-    named: set[str] = set()
-    with Sandbox(folder) as sandbox, sandbox.group(kind, backend=kind) as subject:
-        if name in SEEN_BY:
-            failure = checking.run(CHECKS[SEEN_BY[name]], subject, draws.seed_of(SECRET, SEEN_BY[name])).failure
-            named = {failure.code or ""} if failure else set()
-        else:
-            for family in ("cache", "kv_cache_bytes"):
-                named |= set(FAMILIES[family].explain(subject).codes)
-    assert named == set(name.partition("--")[0].split("+"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_costs_points(name: str, tmp_path: Path) -> None:
-    """Some check fails, and none before it is left undecided."""
-    folder, kind = laid_over_the_base(name, tmp_path / "submission")
-    with Sandbox(folder) as sandbox, sandbox.group(kind, backend=kind) as subject:
-        results = (checking.run(c, subject, draws.seed_of(SECRET, c.id)) for c in checks())
-        first = next(result.status for result in results if result.status != "passed")
-    assert first == "failed"

@@ -13,10 +13,10 @@ from harness import counted, draws
 from harness.check import CheckResult
 from harness.checks import step8_generate
 from harness.local import Held, public_checks
+from tests.labs.attention.edits import text_of
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "examples" / "base"
-CASES = ROOT / "tests" / "submissions"
 
 MEAN, READS, LONG = "step8.forward.mean-of-values", "step8.decode.reads-the-cache", "step8.decode.long-memory"
 GOES_ON, REFUSES = "step8.prefill.goes-on-from-a-cache", "step8.prefill.refuses-a-long-chunk"
@@ -26,31 +26,37 @@ RECOMPUTED = "step8.generate.rows-without-the-cache"
 CHECKS = {c.id: c for c in public_checks({8})}
 
 CAUGHT = [
-    (MEAN, "cache/cache-head-order"),
-    (MEAN, "cache/positions-misplaced"),
-    (MEAN, "cache/decode-residual-missing--embedding"),
-    (READS, "cache/cache-keys-values-swapped"),
-    (READS, "cache/decode-self-twice"),
-    (READS, "cache/cache-unused--in-decode"),
-    (LONG, "cache/cache-truncated--window"),
-    (GOES_ON, "cache/cache-given-ignored"),
-    (GOES_ON, "cache/cache-chunk-misaligned--positions"),
-    (FOLLOWS, "cache/cache-shared-state--between-calls"),
-    (FOLLOWS, "cache/generate-off-by-one--fed-twice"),
-    (TIES, "cache/generate-not-greedy"),
-    (ENDS, "cache/generate-not-greedy--stop"),
-    (CACHED, "cache/cache-unused"),
-    (CACHED, "growth/cache-unused--own-attention"),
-    (CACHED, "growth/cache-unused--remembers"),
-    (RECOMPUTED, "cache/use-cache-ignored"),
+    (MEAN, "cache-head-order"),
+    (MEAN, "positions-misplaced"),
+    (MEAN, "decode-residual-missing--embedding"),
+    (READS, "cache-keys-values-swapped"),
+    (READS, "decode-self-twice"),
+    (READS, "cache-unused--in-decode"),
+    (LONG, "cache-truncated--window"),
+    (GOES_ON, "cache-given-ignored"),
+    (GOES_ON, "cache-chunk-misaligned--positions"),
+    (FOLLOWS, "cache-shared-state--between-calls"),
+    (FOLLOWS, "generate-off-by-one--fed-twice"),
+    (TIES, "generate-not-greedy"),
+    (ENDS, "generate-not-greedy--stop"),
+    (CACHED, "cache-unused"),
+    (CACHED, "cache-unused--own-attention"),
+    (CACHED, "cache-unused--remembers"),
+    (RECOMPUTED, "use-cache-ignored"),
 ]
 NEW = sorted({id for id, _ in CAUGHT} | {REFUSES})
 RIGHT = [
-    "cache/correct--chunks",
-    "cache/correct--two-paths",
-    "cache/correct--a-list-of-layers",
-    "growth/correct--token-by-token",
+    "cache-chunks",
+    "cache-two-paths",
+    "cache-a-list-of-layers",
+    "cache-token-by-token",
 ]
+
+
+def kv_cache(name: str, folder: Path) -> Path:
+    file = folder / "given.py"
+    file.write_text(text_of(name, "kv_cache.py"))
+    return file
 
 
 def run(id: str, kv_cache: Path, folder: Path) -> CheckResult:
@@ -64,7 +70,7 @@ def run(id: str, kv_cache: Path, folder: Path) -> CheckResult:
 @pytest.mark.parametrize(("id", "case"), CAUGHT, ids=[f"{id}-{case}" for id, case in CAUGHT])
 def test_a_fault_is_caught(id: str, case: str, tmp_path: Path) -> None:
     """Each check fails on the faults that it is for."""
-    result = run(id, CASES / case / "kv_cache.py", tmp_path / "lab")
+    result = run(id, kv_cache(case, tmp_path), tmp_path / "lab")
     assert result.status == "failed", result.reason
 
 
@@ -72,7 +78,7 @@ def test_a_fault_is_caught(id: str, case: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("id", NEW)
 def test_a_right_cache_of_another_style_passes(id: str, case: str, tmp_path: Path) -> None:
     """Lists of chunks, one path for the prompt and one for new tokens, a list that is a cache, one token at a time."""
-    result = run(id, CASES / case / "kv_cache.py", tmp_path / "lab")
+    result = run(id, kv_cache(case, tmp_path), tmp_path / "lab")
     assert (result.status, result.failure) == ("passed", None)
 
 
@@ -80,7 +86,7 @@ def test_a_right_cache_of_another_style_passes(id: str, case: str, tmp_path: Pat
 @pytest.mark.parametrize("id", NEW)
 def test_a_right_cache_of_tensors_passes(id: str, tmp_path: Path) -> None:
     """With BACKEND = "torch" the same holds of tensors."""
-    result = run(id, CASES / "cache/correct--torch/kv_cache.py", tmp_path / "lab")
+    result = run(id, kv_cache("cache-tensors", tmp_path), tmp_path / "lab")
     assert (result.status, result.failure) == ("passed", None)
 
 
@@ -99,7 +105,7 @@ def test_a_chunk_that_is_stored_in_part_is_caught(tmp_path: Path) -> None:
 
 def test_the_checks_that_a_student_sees_first_say_what_was_seen(tmp_path: Path) -> None:
     """A cache that is given and comes back as another is named by the check itself."""
-    result = run(GOES_ON, CASES / "cache/cache-given-ignored/kv_cache.py", tmp_path / "lab")
+    result = run(GOES_ON, kv_cache("cache-given-ignored", tmp_path), tmp_path / "lab")
     assert result.failure is not None
     assert result.failure.code == "cache-given-ignored"
 

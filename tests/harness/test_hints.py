@@ -12,9 +12,9 @@ from harness.expect import told_apart
 from harness.hints import FAMILIES, Hints
 from harness.local import Held
 from harness.messages import MESSAGES
+from tests.labs.attention.edits import entries, named, write
 
 BASE = Path(__file__).parents[2] / "examples" / "base"
-CASES = Path(__file__).parents[1] / "submissions" / "attention"
 ATTENTION = ("softmax", "project", "sdpa", "self_attention", "causal_mask", "positions")
 
 POWERS = "    return powers / powers.sum(axis=axis, keepdims=True)"
@@ -276,12 +276,10 @@ def test_a_fault_without_a_name_is_described(tmp_path: Path, family: str, words:
     assert {hint.code for hint in others} == {None}
 
 
-@pytest.mark.parametrize("case", sorted(CASES.glob("correct--*")), ids=lambda path: path.name)
-def test_a_correct_attention_gets_no_hint(tmp_path: Path, case: Path) -> None:
+@pytest.mark.parametrize("name", [e.name for e in entries() if e.kind == "right" and e.file == "attention.toml"])
+def test_a_correct_attention_gets_no_hint(tmp_path: Path, name: str) -> None:
     """attention.py written in any right way gets no hint of any family that looks at it."""
-    shutil.copytree(BASE, tmp_path, dirs_exist_ok=True, ignore=shutil.ignore_patterns("report"))
-    shutil.copy(case / "attention.py", tmp_path)
-    subject = Held(tmp_path)
+    subject = Held(write(named()[name], tmp_path / "submission"))
     hints = Hints(subject)
     with subject.held():
         assert [hint for family in ATTENTION for hint in hints.of(family)] == []

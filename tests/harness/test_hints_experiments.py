@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,18 +11,12 @@ import pytest
 
 from harness.hints import FAMILIES, Hints
 from harness.local import Held, public_checks, run_check
-from harness.signs import experiments as signs_experiments
+from tests.labs.attention.edits import named, write
 
 pytestmark = pytest.mark.slow
 
 TESTS = Path(__file__).parents[1]
 BASE = TESTS.parent / "examples" / "base"
-SUBMISSIONS = TESTS / "submissions" / "experiments"
-VARIATIONS = tomllib.loads((TESTS / "grader" / "variations_of_experiments.toml").read_text())["variation"]
-
-FAULTS = sorted(folder.name for folder in SUBMISSIONS.iterdir() if not folder.name.startswith("correct"))
-CORRECT = sorted(folder.name for folder in SUBMISSIONS.iterdir() if folder.name.startswith("correct"))
-
 # (family, code, what stands in examples/base, what is put there)
 MORE: list[tuple[str, str | None, str, str]] = [
     ("compare_with_sdpa", "sdpa-wrong-statistic", "np.abs(own.astype(\"float64\") - torchs.double().numpy()).max()",
@@ -198,13 +191,6 @@ def all_hints(folder: Path, families: Iterable[str] = FAMILIES) -> dict[str, lis
         return {family: [hint.code for hint in hints.of(family)] for family in families}
 
 
-@pytest.mark.parametrize("name", FAULTS)
-def test_the_first_failure_names_the_fault(tmp_path: Path, name: str) -> None:
-    """A submission with one fault sees it by its name at the first test that fails."""
-    check, code = first_hint(laid_over_base(tmp_path / "lab", SUBMISSIONS / name))
-    assert (bool(check), code) == (True, name.split("--")[0])
-
-
 @pytest.mark.parametrize(("family", "code", "old", "new"), MORE, ids=[f"{m[0]}-{m[1]}-{i}" for i, m in enumerate(MORE)])
 def test_a_fault_is_named(tmp_path: Path, family: str, code: str | None, old: str, new: str) -> None:
     """The faulty function's family gives one code, the right one."""
@@ -215,12 +201,10 @@ def test_a_fault_is_named(tmp_path: Path, family: str, code: str | None, old: st
     assert set(all_hints(folder, [family])[family]) == {code}
 
 
-@pytest.mark.parametrize("name", CORRECT)
+@pytest.mark.parametrize("name", ["experiments-loops", "experiments-torch-on-top", "experiments-head-by-head"])
 def test_a_correct_form_gets_no_hint(tmp_path: Path, name: str) -> None:
-    """Correct measurements in other styles fail nothing and get no hint of any family."""
-    folder = laid_over_base(tmp_path / "lab", SUBMISSIONS / name)
-    assert first_hint(folder) == ("", None)
-    assert all_hints(folder) == {family: [] for family in FAMILIES}
+    """Correct measurements in other styles get no hint of any family."""
+    assert all_hints(write(named()[name], tmp_path / "lab")) == {family: [] for family in FAMILIES}
 
 
 def replace(folder: Path, functions: list[str]) -> Path:
@@ -241,12 +225,3 @@ def test_an_unusual_correct_form_gets_no_hint(tmp_path: Path, name: str) -> None
     folder = replace(laid_over_base(tmp_path / "lab", BASE), functions)
     assert first_hint(folder) == ("", None)
     assert all_hints(folder) == {family: [] for family in FAMILIES}
-
-
-@pytest.mark.parametrize("variation", VARIATIONS, ids=[v["name"] for v in VARIATIONS])
-def test_what_is_named_is_right(tmp_path: Path, variation: dict) -> None:
-    """However a fault is written, a hint names it and nothing else; a correct variation gets none."""
-    folder = replace(laid_over_base(tmp_path / "lab", SUBMISSIONS / variation["base"]), variation["functions"])
-    found = all_hints(folder, signs_experiments.FAMILIES)
-    named = {code for codes in found.values() for code in codes if code is not None}
-    assert named <= set(variation.get("codes", []))

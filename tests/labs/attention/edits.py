@@ -11,7 +11,10 @@
     source = "https://…"                  # where people write it so; for reading only
     edits = [{ file = "attention.py", old = "K.swapaxes(-1, -2)", new = "K.transpose(-2, -1)" }]
 
-    [[right]]                             # keeps full marks and gets no diagnosis: name, steps, edits, sandbox, source
+    [[right]]                             # keeps full marks and gets no diagnosis: name, base, steps, edits, sandbox, source
+
+`base = "einsum"` names a folder of bases/ whose files are laid over the bundled submission first: other right ways of writing
+it, which are right entries of their own where they have no edits.
 
 An edit replaces `old`, which occurs exactly once; or the whole of a function, method or class (`function = "softmax"`,
 `function = "KVCache.append"`); or it has `append`, which goes at the file's end. A new file comes of `append` alone.
@@ -29,16 +32,18 @@ import textwrap
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 FOLDER = HERE / "faults"
+BASES = HERE / "bases"
 BASE = HERE.parents[2] / "examples" / "base"
 
 _KEYS = {
-    "fault": {"name", "codes", "also", "checks", "hinted", "steps", "sandbox", "source", "edits"},
-    "right": {"name", "steps", "sandbox", "source", "edits"},
+    "fault": {"name", "base", "codes", "also", "checks", "hinted", "steps", "sandbox", "source", "edits"},
+    "right": {"name", "base", "steps", "sandbox", "source", "edits"},
 }
 
 
@@ -57,13 +62,14 @@ class Entry:
     kind: str
     name: str
     steps: tuple[int, ...]
-    edits: tuple[Mapping[str, str], ...]
+    edits: tuple[Mapping[str, str], ...] = ()
     codes: tuple[str, ...] = ()
     also: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     hinted: bool = True
     sandbox: bool = False
     source: str = ""
+    base: str = ""
 
     @property
     def expected(self) -> frozenset[str]:
@@ -105,12 +111,19 @@ def _entry(file: str, kind: str, number: int, table: dict[str, Any]) -> Entry:
     def bad(cause: str, mend: str) -> EntryError:
         return EntryError(file, f"[[{kind}]] number {number} ({table.get('name', 'without a name')})", cause, mend)
 
-    wanted = {"name": str, "steps": list, "edits": list} | ({"codes": list, "checks": list} if kind == "fault" else {})
+    wanted = (
+        {"name": str, "steps": list}
+        | ({} if "base" in table else {"edits": list})
+        | ({"codes": list, "checks": list} if kind == "fault" else {})
+    )
     for key, form in wanted.items():
         if not isinstance(table.get(key), form) or not table[key]:
             raise bad(f"{key} is missing, empty or no {form.__name__}", f"give {key}")
     for key in sorted(set(table) - _KEYS[kind]):
         raise bad(f"the key {key!r} is unknown", f"take it away; known are {', '.join(sorted(_KEYS[kind]))}")
+    bases = [path.name for path in BASES.iterdir()]
+    if table.get("base", bases[0]) not in bases:
+        raise bad(f"there is no base {table['base']!r}", _nearest(table["base"], bases))
     for code in (*table.get("codes", ()), *table.get("also", ())):
         if code not in MESSAGES:
             raise bad(f"the code {code!r} is not in harness/messages.py", _nearest(code, MESSAGES))
@@ -131,8 +144,8 @@ def _nearest(name: str, known: Iterable[str]) -> str:
 
 
 def edited(entry: Entry) -> dict[str, str]:
-    """The files that the edits change, with their new text. Raises EntryError where an edit does not fit the base."""
-    texts: dict[str, str] = {}
+    """The files that differ from examples/base, with their text. Raises EntryError where an edit does not fit the base."""
+    texts = {path.name: path.read_text(encoding="utf-8") for path in (BASES / entry.base).glob("*.py") if entry.base}
     for edit in entry.edits:
         name = edit.get("file", "")
         path = BASE / name
@@ -153,7 +166,7 @@ def _edit(entry: Entry, edit: Mapping[str, str], text: str) -> str:
         if count != 1:
             raise entry.bad(
                 f"old = {edit['old']!r} occurs {count} times in {edit['file']}",
-                "copy it from examples/base" if count == 0 else "take more of the lines around it",
+                "copy it from the base" if count == 0 else "take more of the lines around it",
             )
         return text.replace(edit["old"], edit["new"])
     if keys == {"function", "new"}:
@@ -176,6 +189,17 @@ def _find(node: ast.AST, names: Sequence[str]) -> Any:
         if isinstance(child, _Named) and child.name == names[0]:
             return child if len(names) == 1 else _find(child, names[1:])
     return None
+
+
+@cache
+def named() -> Mapping[str, Entry]:
+    """The entries of faults/, by name."""
+    return {entry.name: entry for entry in entries()}
+
+
+def text_of(name: str, file: str) -> str:
+    """A file of the submission that an entry of faults/ stands for."""
+    return edited(named()[name])[file]
 
 
 def write(entry: Entry, folder: Path) -> Path:

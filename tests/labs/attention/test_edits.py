@@ -48,7 +48,11 @@ def test_a_file_that_the_base_lacks_is_made(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "told"),
     [
-        ("1 / math.sqrt(Q.shape[-1])", "a line of nobody", "occurs 0 times in attention.py. Mend: copy it from"),
+        (
+            "1 / math.sqrt(Q.shape[-1])",
+            "a line of nobody",
+            "occurs 0 times in attention.py. Mend: copy it from the base",
+        ),
         ("1 / math.sqrt(Q.shape[-1])", "weights", "times in attention.py. Mend: take more of the lines around it"),
         ("attention.py", "atention.py", "has no file 'atention.py'"),
         ("old = ", "older = ", "an edit has the keys ['file', 'new', 'older']"),
@@ -64,6 +68,7 @@ def test_a_file_that_the_base_lacks_is_made(tmp_path: Path) -> None:
         ),
         ("steps = [1]", "steps = [2]", "is not of the steps [2]. Mend: add its step"),
         ("checks = ", "check = ", "checks is missing, empty or no list"),
+        ("steps = [1]", 'steps = [1]\nbase = "einsums"', "there is no base 'einsums'. Mend: write einsum"),
         ("steps = [1]", "steps = [1]\nnote = 1", "the key 'note' is unknown"),
         ("[[fault]]", "[[faults]]", "the table 'faults': it is unknown"),
         ("[[fault]]", "[[fault]", "it is no TOML"),
