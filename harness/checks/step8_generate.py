@@ -291,14 +291,14 @@ def computed_again(subject: Subject) -> list[int] | None:
     fields, later = telling_decoder()
     prompt = [i % BINS for i in range(PROMPT)]
 
-    def jump(matrix: Array, reads: int) -> list[int] | None:
-        ids = subject.call("@switched", fields, matrix, reads, GENERATE, prompt, NEW, use_cache=True).value
+    def jump(text: list[int], matrix: Array, reads: int) -> list[int] | None:
+        ids = subject.call("@switched", fields, matrix, reads, GENERATE, text, NEW, use_cache=True).value
         are_ids = isinstance(ids, list | tuple) and len(ids) > 1 and all(type(i) is int and 0 <= i < BINS for i in ids)
         return list(ids) if are_ids and int(np.diff(ids).max()) >= BINS - 2 else None
 
-    if jump(fields["layers"][0]["W_V"], 1):
+    if jump(prompt[::-1], fields["layers"][0]["W_V"], 1):  # another text, so that no answer to it is remembered
         return None
-    return next((ids for reads in READS if (ids := jump(later, reads))), None)
+    return next((ids for reads in READS if (ids := jump(prompt, later, reads))), None)
 
 
 @check(
