@@ -159,7 +159,7 @@ class Result:
         flags = [] if self.final else ["not final"]
         flags += ["a fault of the grader"] if self.report.get("faults") else []
         findings = self.report.get("findings", [])
-        flags += [str(f["message"]) for f in findings if f["code"] == NOTHING_GRADABLE]
+        flags += [str(f["message"]).rstrip(".") for f in findings if f["code"] == NOTHING_GRADABLE]
         left_out = any(f["code"] == "entry-refused" for f in findings)
         flags += ["files left out"] if left_out else []
         return flags + (["integrity"] if self.report.get("integrity") else [])

@@ -347,7 +347,7 @@ def _progress(pace: Pace) -> None:
     """Says how far a batch has come: "3 of 12, one every 14 s, about 2 min left"."""
     told = f"  {pace.done} of {pace.of}"
     if not pace.graded:
-        told += " are graded already" if pace.done else ""
+        told += " need no grading now" if pace.done else ""
     elif pace.done < pace.of:
         each = pace.seconds / pace.graded
         left = each * (pace.of - pace.done)

@@ -196,6 +196,8 @@ class _Finder:
         result = next(iter(found.values()), None)
         if result is None:
             return first, None, "no result is of that name"
+        if result.refused:
+            return first, result, f"refused: {result.refused}"
         if result.report is None:
             return first, result, f"{result.name} has no report that can be read"
         return first, result, "" if result.final else f"the report of {result.name} is not final"

@@ -53,8 +53,7 @@ def find(folder: Path) -> list[Handed]:
             raise FolderError(f"{found[name].path.name} and {path.name} would both be {name}: take one of them away")
         people, created = known.get(path.name, ((), None))
         inside = _handed(path)
-        link = next((p for p in (path, inside) if p.is_symlink()), None)
-        refused = f"{link.name} is a symbolic link" if link else ""
+        refused = _refused(path, inside)
         students = tuple(dict.fromkeys([*people, *_named(name), name]))
         found[name] = Handed(name, inside, students, created, refused)
     if not found:
@@ -82,6 +81,15 @@ def _handed(path: Path) -> Path:
         [p for p in path.iterdir() if not p.name.startswith(".") and p.name not in _NOBODYS] if path.is_dir() else []
     )
     return inside[0] if len(inside) == 1 and inside[0].is_file() and _stem(inside[0].name) != inside[0].name else path
+
+
+def _refused(path: Path, inside: Path) -> str:
+    """Why it is not graded at all: whose files a link leads to is not known. "" where there is a file of its own."""
+    for place in (path, inside):
+        if place.is_symlink():
+            return f"{place.name} is a symbolic link"
+    entries = [entry for entry in inside.rglob("*") if entry.is_symlink() or entry.is_file()]
+    return "it holds nothing but symbolic links" if entries and all(entry.is_symlink() for entry in entries) else ""
 
 
 def _stem(name: str) -> str:

@@ -178,10 +178,14 @@ def test_a_submission_that_is_a_symbolic_link_is_refused_and_flagged(machine, tm
     (folder / "bob.zip").symlink_to(other)
     (folder / "cy").mkdir()
     (folder / "cy" / "work.zip").symlink_to(other)
+    (folder / "dan" / "report").mkdir(parents=True)
+    (folder / "dan" / "report" / "results.json").symlink_to(other)
+    (folder / "dan" / "attention.py").symlink_to(other)
     done = command(batch_command, folder, "--out", out)
     assert done.stdout.splitlines()[0] == "bob: no report (refused: bob.zip is a symbolic link)"
     assert ran(place) == [["ann", "ann"]]
     assert {r.name: r.flags for r in batch.results(out)}["cy"] == ["refused: work.zip is a symbolic link"]
+    assert {r.name: r.flags for r in batch.results(out)}["dan"] == ["refused: it holds nothing but symbolic links"]
     (folder / "ann").rename(tmp_path / "elsewhere")
     (folder / "ann").symlink_to(tmp_path / "elsewhere")
     told = command(batch_command, folder, "--out", out).stdout.splitlines()
@@ -442,7 +446,7 @@ def test_a_batch_says_how_far_it_has_come_and_keeps_its_table_as_it_goes(machine
     ("pace", "said"),
     [
         (batch.Pace(0, 12, 0, 0.0), "  0 of 12"),
-        (batch.Pace(8, 12, 0, 0.0), "  8 of 12 are graded already"),
+        (batch.Pace(8, 12, 0, 0.0), "  8 of 12 need no grading now"),
         (batch.Pace(3, 12, 3, 42.0), "  3 of 12, one every 14 s, about 2 min left"),
         (batch.Pace(9, 12, 1, 14.0), "  9 of 12, one every 14 s, about 42 s left"),
         (batch.Pace(20, 1000, 20, 600.0), "  20 of 1000, one every 30 s, about 8.2 h left"),
@@ -601,7 +605,7 @@ def test_a_score_of_the_list_is_not_lowered_and_one_that_is_flagged_not_written_
     assert len(rows) == 2
     assert done.withheld == (
         "Example, Ann (80 is less than 88)",
-        "Other, Cy (Nothing here can be graded: lab.ipynb is there.)",
+        "Other, Cy (Nothing here can be graded: lab.ipynb is there)",
     )
     done = fill(tmp_path / "students.csv", found, "Attention lab", include_flagged=True)
     assert (done.withheld, done.overwritten) == ((), ("Example, Ann: 88 becomes 80", "Other, Cy: 61 becomes 100"))
