@@ -11,9 +11,13 @@ import sys
 import time
 from importlib.metadata import entry_points
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 from rich.console import Console
+
+if TYPE_CHECKING:
+    from harness.plugin import Lab
 
 COMMANDS = "attnlab.commands"
 
@@ -47,16 +51,23 @@ def main() -> None:
 @main.command("check")
 @click.argument("path", default=".", type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--steps", "--step", metavar="1,2,7", help="Only these steps.")
-def check_command(path: Path, steps: str | None) -> None:
+@click.option("--case", metavar="ID", help="Only this check: prints the failing case, to be pasted.")
+def check_command(path: Path, steps: str | None, case: str | None) -> None:
     """Run the public checks on the lab in PATH (default: this folder)."""
     from harness import heat, loader, mistakes
     from harness.local import Held, public_checks
-    from harness.plugin import Lab
+    from harness.plugin import Lab, limit_told
     from harness.table import render, told
 
+    if case is not None and steps is not None:
+        raise click.UsageError("--case names one check, and --steps others: give one of the two")
     wanted = parse_steps(steps, {c.step for c in public_checks()}) if steps is not None else None
     lab = Lab(Held(loader.find_root(path.resolve())))
     console = Console(highlight=False)
+    if case is not None:
+        _show_case(lab, case, console)
+        return
+    console.print(f"Note: {limit_told()}.", style="dim")
     found, stopped = [], False
     try:
         for check in public_checks(wanted):
@@ -71,6 +82,29 @@ def check_command(path: Path, steps: str | None) -> None:
     if wanted is None or wanted & heat.STEPS:
         for picture in heat.pictures(lab.subject):
             console.print(picture)
+
+
+def _show_case(lab: Lab, id: str, console: Console) -> None:
+    """Runs one check, and prints what came, and the failing call as Python in full precision."""
+    import difflib
+
+    from harness.local import public_checks
+    from harness.table import case_text, failure_text
+
+    known = {check.id: check for check in public_checks()}
+    if id not in known:
+        near = difflib.get_close_matches(id, known, 1, 0.5)
+        raise click.BadParameter(
+            f"there is no check {id}" + (f": did you mean {near[0]}?" if near else ""), param_hint="--case"
+        )
+    result, hint = lab.run(known[id])
+    if result.status != "failed" or result.failure is None:
+        console.print(f"{id}: {result.status.replace('-', ' ')}. {result.reason or result.check.title}", soft_wrap=True)
+        return
+    print(failure_text(result, hint, min(console.width, 104)))
+    if result.failure.call:
+        print("\n# The failing call, to be pasted where your files are:")
+        print(case_text(result.failure))
 
 
 @main.command("pack")

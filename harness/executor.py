@@ -45,6 +45,7 @@ from typing import Any
 import numpy as np
 
 from harness import adapters, contract, counted, lending, loader, mends, namesakes, switched, values
+from harness.limit import TimeLimit
 from harness.subject import Call, Frame, Outcome, StandIns
 from harness.values import Array, Blank, Callback, Dtype, Handle, Keep, Laid, Opaque, Proxy
 
@@ -172,7 +173,7 @@ class Executor:
             value = self._send(result, call.keep)
         except Missing as missing:
             return Outcome("missing", code=missing.code, text=str(missing))
-        except (KeyboardInterrupt, _JudgeGone):
+        except (KeyboardInterrupt, _JudgeGone, TimeLimit):
             raise
         except BaseException as error:
             return self._raised(error)
@@ -465,6 +466,10 @@ class Executor:
             with contextlib.suppress(Exception):
                 self._beside[name] = namesakes.load(self._root / f"{name}.py")
         return self._beside[name]
+
+    def ended(self, error: TimeLimit) -> Outcome:
+        """What a call comes to that has taken too long."""
+        return dataclasses.replace(self._raised(error), kind="timeout", type="")
 
     def _raised(self, error: BaseException) -> Outcome:
         frames = [

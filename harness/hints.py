@@ -20,7 +20,7 @@ from harness.signs import Hint
 from harness.signs import attention as signs_attention
 from harness.signs import decoder as signs_decoder
 from harness.signs import experiments as signs_experiments
-from harness.subject import Asking
+from harness.subject import LIMITS, Asking
 
 GENERAL = {"raised", "missing", "wrong-shape", "wrong-dtype", "not-finite", "not-an-array", "unrecognised"}
 FAMILIES: dict[str, Callable[[Asking], Iterator[Hint]]] = {
@@ -71,6 +71,8 @@ class Hints:
         """
         failure = result.failure
         code = failure.code if failure else None
+        if failure is not None and code in LIMITS:
+            return Hint(code, f"{failure.seen[:1].upper()}{failure.seen[1:]}")
         if code is not None and code not in GENERAL and code in MESSAGES:
             return Hint(code, MESSAGES[code].says)
         if failure is not None and "NotImplementedError" in failure.seen:

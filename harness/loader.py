@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 
 from harness import adapters, contract, mends
+from harness.limit import TimeLimit
 
 _JUNK_FOLDERS = {
     "__MACOSX",
@@ -203,6 +204,8 @@ def _import_text(root: Path, name: str, error: BaseException) -> tuple[str, str]
     where = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}" if frames else f"{name}.py"
     if isinstance(error, SyntaxError) and error.filename and is_own(root, error.filename):
         where = f"{Path(error.filename).name}, line {error.lineno}"
+    if isinstance(error, TimeLimit):
+        return f"{where}: {str(error).removesuffix(' in one call')} while it is imported", "import-failed"
     message = str(error).replace(f"{root}{os.sep}", "")[:300] if not isinstance(error, SyntaxError) else error.msg
     culprit = (getattr(error, "name", None) or "").split(".")[0] if isinstance(error, ImportError) else ""
     code = "forbidden-library" if culprit in contract.FORBIDDEN_LIBRARIES else "import-failed"

@@ -1,6 +1,6 @@
 """Runs the public checks on a folder in this process: what a student's pytest and `attnlab check` stand on.
 
-Nothing here limits what a submission does: an endless loop is ended with Ctrl-C, as in any pytest.
+A call is ended where it takes more CPU seconds than it may where it is graded (harness.limit); nothing else is limited here.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Held(LocalSubject):
             return super().ask(*calls)
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
-            outcomes = [self._executor.run(call) for call in calls]
+            outcomes = [self._run(call) for call in calls]
         self.printed = (self.printed + said.getvalue())[:65_536]
         remember(calls, outcomes)
         return outcomes

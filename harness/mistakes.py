@@ -12,6 +12,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from harness.messages import MESSAGES
+from harness.subject import LIMITS
 from harness.table import Told
 
 OWN_WORDS = {"import-failed", "file-missing", "name-missing", "signature-mismatch", "forbidden-library", "raised"}
@@ -52,6 +53,8 @@ def _key(one: Told) -> tuple[str, str]:
         return one.code, one.seen
     if one.code in OWN_WORDS:
         return one.code, one.seen.partition("(")[0]
+    if one.code in LIMITS:
+        return one.code, one.function
     if one.code in HOW_IT_ENDED or one.code not in MESSAGES:
         return one.code, one.hint or one.function
     return one.code, ""
@@ -65,6 +68,8 @@ def _mistake(one: Told) -> Mistake:
     if one.code in OWN_WORDS and words is not None:
         seen = _spelled(one.seen)
         return Mistake(words.short, seen, _to_see_it(seen) if one.code == "import-failed" else words.look)
+    if one.code in LIMITS and words is not None:
+        return Mistake(f"{one.function}: {words.short}", _spelled(one.seen), words.look)
     name = f"{one.function}: no known mistake fits" if words is None else words.short
     if one.hint:
         return Mistake(name, one.hint.removeprefix(f"{name}. "), words.look if words else "")

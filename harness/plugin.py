@@ -35,15 +35,23 @@ if (
     from harness.table import Told
 
 
+SHOWN_LINES = 20
+"""Of what a submission prints during a check; a check asks it many times."""
+
+
 class Lab:
     """A submission in the course of one pytest run: what was found so far, and the hints already looked for."""
 
     def __init__(self, subject: Held) -> None:
+        from harness.course import course
+
         # One thread: small products are faster so, and a busy machine does not stall them.
         os.environ.setdefault("OMP_NUM_THREADS", "1")  # where torch is loaded later
         if "torch" in sys.modules:
             sys.modules["torch"].set_num_threads(1)
         self.subject = subject
+        subject.limits = course().limits
+        self.shown: set[str] = set()  # lines that the submission has printed
         self.results: dict[str, CheckResult] = {}
 
     @cached_property
@@ -59,13 +67,22 @@ class Lab:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of overflow and the like: what came of it is said
             result = run_check(check, self.subject, self.results)
-        print(self.subject.printed, end="")  # so that pytest shows it beside a failure, and `-s` at once
+        self.show()  # so that pytest shows it beside a failure, and `-s` at once
         hint = None
         if result.status == "failed":
             with self.subject.held(), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 hint = self.hints.on(result)
         return result, hint
+
+    def show(self) -> None:
+        """Prints what the submission has printed: each line once a run, whatever calls it and how often."""
+        lines = [line for line in dict.fromkeys(self.subject.printed.splitlines()) if line not in self.shown]
+        self.shown.update(lines)
+        for line in lines[:SHOWN_LINES]:
+            print(line)
+        if len(lines) > SHOWN_LINES:
+            print(f"… and {len(lines) - SHOWN_LINES} more lines that your code printed")
 
     def already_said(self, result: CheckResult) -> bool:
         """Whether an earlier check ran into the same unwritten function: one failure a function is enough."""
@@ -172,6 +189,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(config.stash[_LISTENER], "lab-listener")
     if config.getoption("dist", None) == "load":
         config.option.dist = "loadfile"  # a step's checks stand on each other: they stay in one worker
+
+
+def pytest_report_header() -> str:
+    return f"lab: {limit_told()}"
+
+
+def limit_told() -> str:
+    """Which limit holds in a student's own run."""
+    from harness.course import course
+
+    return f"a call that takes more than {course().limits.cpu_seconds:g} s of CPU time is ended, as where it is graded"
 
 
 def steps_asked_for(config: pytest.Config) -> set[int] | None:

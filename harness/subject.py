@@ -14,9 +14,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType, ModuleType
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from harness import limit
+from harness.contract import FUNCTIONS
 from harness.values import Callback, Handle, Proxy
+
+if TYPE_CHECKING:
+    from harness.course import Limits
 
 # Modules that the judge lends, by name: functions and objects of its own, and texts ("BACKEND": "torch" makes its arrays tensors).
 StandIns = Mapping[str, Mapping[str, Callback | Proxy | str]]
@@ -163,6 +168,9 @@ class LocalSubject(Asking):
 
         self.root = root
         self.printed = ""
+        self.limits: Limits | None = None  # of one call; without, an endless loop is ended with Ctrl-C
+        self.over: dict[str, Outcome] = {}  # functions that have reached a limit, and are not called again
+        self._loaded: set[str] = set()
         self._stand_ins = stand_ins or {}
         self._modules_given = modules
         self._executor = Executor(root, self._stand_ins, _invoke, modules)
@@ -170,14 +178,39 @@ class LocalSubject(Asking):
     def ask(self, *calls: Call) -> list[Outcome]:
         said = io.StringIO()
         with contextlib.redirect_stdout(said), self._executor.active():
-            outcomes = [self._executor.run(call) for call in calls]
+            outcomes = [self._run(call) for call in calls]
         self.printed = (self.printed + said.getvalue())[:65_536]
         remember(calls, outcomes)
         return outcomes
 
+    def _run(self, call: Call) -> Outcome:
+        """One call, within the limits where there are any."""
+        if self.limits is None or limit.running():
+            return self._executor.run(call)
+        function = next((word for word in (call.name, *call.args) if isinstance(word, str) and word in FUNCTIONS), "")
+        if function in self.over:
+            return self.over[function]
+        module = str(call.args[0]) if call.name == "@import" else call.name.partition(".")[0]
+        if not module.startswith("@") and module not in self._loaded:
+            self._loaded.add(module)
+            self._limited(Call("@import", (module,)), self.limits.import_seconds)  # what comes of it, the call says
+        outcome = self._limited(call, self.limits.cpu_seconds)
+        if outcome.kind in LIMITS and function:
+            self.over[function] = outcome
+        return outcome
+
+    def _limited(self, call: Call, seconds: float) -> Outcome:
+        try:
+            with limit.of(seconds):
+                return self._executor.run(call)
+        except limit.TimeLimit as error:
+            return self._executor.ended(error)
+
     @contextlib.contextmanager
     def lend(self, stand_ins: StandIns) -> Iterator[LocalSubject]:
-        yield LocalSubject(self.root, {**self._stand_ins, **stand_ins}, self._modules_given)
+        borrower = LocalSubject(self.root, {**self._stand_ins, **stand_ins}, self._modules_given)
+        borrower.limits, borrower.over = self.limits, self.over
+        yield borrower
 
     def clocks(self) -> Clocks:
         return Clocks(time.process_time(), memory=_most_memory())

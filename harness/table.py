@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,18 +16,27 @@ from rich.table import Table
 from rich.text import Text
 
 from harness.check import STEPS, CheckResult, Fail
-from harness.contract import FUNCTIONS
+from harness.contract import FUNCTIONS, MODULES, functions_of
 from harness.course import Course, course
-from harness.local import not_written
+from harness.local import NOT_WRITTEN, not_written
 from harness.messages import MESSAGES
 from harness.signs import Hint
+from harness.subject import LIMITS
 from harness.values import Array
+
+Cause = tuple[str, str, str]
+
+UNNAMED = {"raised", "wrong-shape", "wrong-dtype", "not-finite", "not-an-array", *LIMITS}
+"""Codes that two functions may each have for a reason of its own."""
 
 SHOWN_ENTRIES = 60
 SMALL = 30
 """Entries of an array that the table shows whole; of a larger one it shows the corners."""
 
 DRAWN_LINES = 9
+
+_DTYPES = ("float16", "float32", "int8", "int32", "uint8")
+"""Those that an array's own spelling names."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +102,7 @@ def render(found: Iterable[Told], width: int = 80) -> Group:
         of_step[one.step].append(one)
     with_points = any(one.worth for views in of_step.values() for one in views)
     parts: list[RenderableType] = []
-    hints: dict[str, int] = {}
+    hints: dict[Cause, int] = {}
     for number, views in of_step.items():
         state, style = state_of(views)
         line = Table.grid(padding=(0, 1), expand=True)
@@ -148,24 +159,47 @@ def _short(points: float) -> str:
     return f"{points:.1f}".removesuffix(".0")
 
 
-def _below(found: Sequence[Told], width: int, hints: dict[str, int]) -> list[Text]:
-    """What there is to say under a step; `hints` holds those given so far and the step of each."""
+def _below(found: Sequence[Told], width: int, hints: dict[Cause, int]) -> list[Text]:
+    """What there is to say under a step: each distinct mistake by the first check that it fails, the first with its input.
+
+    `hints` holds what was said so far and the step of each.
+    """
     failed = [t for t in found if t.status == "failed"]
     if not failed:
         reasons = [t.reason for t in found if t.status == "not-run"]
         return [Text(reasons[0], "dim")] if reasons else []
-    first = failed[0]
-    read = [Text(f"Read: {first.read}", "dim")] if first.read else []
-    if first.unwritten:
-        return [Text(first.unwritten, "dim"), *read]
-    if first.hint and first.hint in hints:
-        return [Text(first.title), Text(f"Hint: as in step {hints[first.hint]}.", "italic")]
-    hints[first.hint] = first.step
-    drawn = beside(first.blocks, width)
-    lines = [Text(first.title)]
-    lines += [Text(line, "cyan", no_wrap=True) for line in drawn[:DRAWN_LINES]]
-    lines += [Text("… the test itself shows all of it", "dim")] if len(drawn) > DRAWN_LINES else []
-    return [*lines, Text(f"Hint: {first.hint}" if first.hint else f"Seen: {first.seen}", "italic"), *read]
+    first_of: dict[Cause, Told] = {}
+    for one in failed:
+        first_of.setdefault(_cause(one), one)
+    lines: list[Text] = []
+    for cause, one in first_of.items():
+        if not one.unwritten and cause in hints:
+            lines += [Text(one.title), Text(f"Hint: as in step {hints[cause]}.", "italic")]
+            continue
+        hints[cause] = one.step
+        lines += _about(one, width, drawn=not lines)
+    return lines
+
+
+def _cause(one: Told) -> Cause:
+    """What makes two failures one mistake: the same words on the same fault, or on the same function where no fault has a name."""
+    if one.unwritten:
+        return NOT_WRITTEN, one.unwritten, ""
+    proven = one.code and one.code not in UNNAMED
+    return (one.code, one.hint, "") if proven else (one.code, one.hint or one.seen, one.function)
+
+
+def _about(one: Told, width: int, drawn: bool) -> list[Text]:
+    read = [Text(f"Read: {one.read}", "dim")] if one.read and drawn else []
+    if one.unwritten:
+        return [Text(one.unwritten, "dim"), *read]
+    lines = [Text(one.title)]
+    if drawn:
+        arrays = beside(one.blocks, width)
+        lines += [Text(line, "cyan", no_wrap=True) for line in arrays[:DRAWN_LINES]]
+        lines += [Text("… the test itself shows all of it", "dim")] if len(arrays) > DRAWN_LINES else []
+    lines.append(Text(f"Hint: {one.hint}" if one.hint else f"Seen: {one.seen}", "italic"))
+    return [*lines, *read, *([Text(f"Again: {again(one.id)}", "dim")] if one.blocks else [])]
 
 
 def beside(blocks: Sequence[Sequence[str]], width: int) -> list[str]:
@@ -222,6 +256,7 @@ def failure_text(result: CheckResult, hint: Hint | None = None, width: int = 104
             )
     chapter = MESSAGES[hint.code].chapter if hint is not None and hint.code in MESSAGES else ""
     lines += [f"E     {'read:':<9}{course().section(chapter)}"] if chapter else []
+    lines += [f"E     {'again:':<9}{again(result.check.id)}"] if failure.inputs else []
     names = _parameters(failure.call)
     for name, value in failure.inputs.items():
         lines += _drawn(names.get(name, name), value, width)
@@ -230,6 +265,34 @@ def failure_text(result: CheckResult, hint: Hint | None = None, width: int = 104
     if len(failure.frames) > 1:
         lines += [_e(), *(_e(f"{frame.file}:{frame.line}: {frame.text}") for frame in failure.frames)]
     return "\n".join(lines)
+
+
+def again(id: str) -> str:
+    """The command that runs this check alone, and prints the failing case to be pasted."""
+    return f"attnlab check --case {id}"
+
+
+def case_text(failure: Fail) -> str:
+    """The failing call as Python: what it imports, the arguments in full precision, and the call."""
+    names = _parameters(failure.call)
+    given = {names.get(name, name).replace(" ", "_"): value for name, value in failure.inputs.items()}
+    call = failure.call
+    for name, value in given.items():
+        if isinstance(value, np.ndarray):
+            call = call.replace(f"{value.dtype} array {value.shape}", name, 1)
+    whole = " array (" not in call and "a function" not in call
+    with np.printoptions(threshold=sys.maxsize, floatmode="unique", suppress=False, linewidth=100):
+        lines = [f"{name} = {value!r}" for name, value in given.items()]
+    text = "\n".join(lines)
+    numpys = [word for word in ("array", "inf", "nan", *_DTYPES) if re.search(rf"\b{word}\b", text)]
+    modules: dict[str, list[str]] = {}
+    for module in MODULES:
+        for function in functions_of(module):
+            if re.search(rf"\b{function.name}\(", call):
+                modules.setdefault(module, []).append(function.name)
+    imports = [f"from numpy import {', '.join(numpys)}"] if numpys else []
+    imports += [f"from {module} import {', '.join(found)}" for module, found in modules.items()]
+    return "\n".join([*imports, "", *lines, "", call if whole else f"# {call}"])
 
 
 def _e(text: str = "") -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,9 +17,12 @@ from rich.console import Console
 from harness.check import STEPS, Check, CheckResult, Fail
 from harness.course import Course
 from harness.local import Held, not_written, public_checks, run_check
+from harness.plugin import Lab
 from harness.signs import Hint
 from harness.subject import Frame
-from harness.table import beside, failure_text, render, state_of, told
+from harness.table import Told, beside, case_text, failure_text, render, state_of, told
+
+Make = Callable[..., Path]
 
 ROOT = Path(__file__).parents[2]
 BASE = ROOT / "examples" / "base"
@@ -192,6 +197,7 @@ def test_a_failure_reads_like_pytests_own() -> None:
         "E   The title of step1.a.",
         "E     came:    a row sums to 2",
         "E     should:  1",
+        "E     again:   attnlab check --case step1.a",
         "E",
         "E   x = float64 (1, 2)",
         "E       [[1. 2.]]",
@@ -212,3 +218,63 @@ def test_the_way_through_the_students_own_files_is_shown() -> None:
     frames = (Frame("attention.py", 3, "return f(x)"), Frame("helper.py", 9, "return x[5]"))
     text = failure_text(CheckResult(check("step1.a"), "failed", Fail("IndexError: 5", frames=frames)))
     assert "E   attention.py:3: return f(x)\nE   helper.py:9: return x[5]" in text
+
+
+def test_a_failing_case_can_be_pasted(tmp_path: Path) -> None:
+    """It is Python: the arrays in full precision, NaN and dtype included, under the names that the call has."""
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((3, 400)).astype("float32")
+    x[0, 0], x[0, 1] = np.nan, -np.inf
+    mask = np.array([[True, False]])
+    text = "scaled_dot_product_attention(float32 array (3, 400), float32 array (3, 400), 2, mask=bool array (1, 2))"
+    failure = Fail("", call=text, inputs={"Q": x, "argument 2": x + 1, "mask": mask})
+    spelled = case_text(failure)
+    assert spelled.splitlines()[1] == "from attention import scaled_dot_product_attention"
+    names: dict[str, Any] = {}
+    heard: list[Any] = []
+    exec(
+        spelled.replace("from attention import scaled_dot_product_attention", ""),
+        {"scaled_dot_product_attention": lambda *a, **k: heard.append((a, k))},
+        names,
+    )
+    (q, k, v), given = heard[0]
+    np.testing.assert_array_equal(q, x)
+    np.testing.assert_array_equal(k, x + 1)
+    assert (q.dtype, v, given["mask"].tolist()) == (np.float32, 2, [[True, False]])
+
+
+def test_the_table_shows_every_mistake_of_a_step() -> None:
+    """The first check of each, what is still to write too; "as in step 1" only of the same mistake."""
+    shape = {"status": "failed", "code": "wrong-shape", "hint": "Wrong shape. It has another shape."}
+    found = [
+        Told("step1.a", 1, "A.", call="softmax(x)", **shape),
+        Told("step4.b", 4, "B.", call="sinusoidal_positions(2, 4)", **shape),
+        Told("step4.c", 4, "C.", call="sinusoidal_positions(3, 4)", **shape),
+        Told("step4.d", 4, "D.", status="failed", code="raised", unwritten="Write equivariance_gap."),
+        Told("step4.e", 4, "E.", status="failed", call="self_attention(X)", seen="0.3 came back"),
+        Told("step7.f", 7, "F.", call="softmax(x)", **shape),
+    ]
+    text = printed(render(found))
+    assert [line.strip() for line in text.splitlines() if line.startswith("   ")] == [
+        "A.",
+        "Hint: Wrong shape. It has another shape.",
+        "B.",
+        "Hint: Wrong shape. It has another shape.",
+        "Write equivariance_gap.",
+        "E.",
+        "Seen: 0.3 came back",
+        "F.",
+        "Hint: as in step 1.",
+    ]
+
+
+def test_what_a_submission_prints_is_shown_once(submission: Make, capsys: pytest.CaptureFixture[str]) -> None:
+    """However often it is asked; of many lines the first ones."""
+    text = (BASE / "attention.py").read_text() + "\n\ndef causal_mask(n_queries, n_keys=None):\n    print('again')\n"
+    lab = Lab(Held(submission(attention=text + "    for i in range(99): print(i)\n")))
+    for check in public_checks({7})[:3]:
+        lab.run(check)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines.count("again") == 1
+    assert lines[-1] == "… and 80 more lines that your code printed"
+    assert len(lines) == 21
