@@ -63,11 +63,12 @@ def check_command(path: Path, steps: str | None, case: str | None) -> None:
         raise click.UsageError("--case names one check, and --steps others: give one of the two")
     wanted = parse_steps(steps, {c.step for c in public_checks()}) if steps is not None else None
     lab = Lab(Held(loader.find_root(path.resolve())))
+    sys.stdin = open(os.devnull, encoding="utf-8")  # input() gets no answer, as where it is graded
     console = Console(highlight=False)
     if case is not None:
         _show_case(lab, case, console)
         return
-    console.print(f"Note: {limit_told()}.", style="dim")
+    console.print(f"Note: {limit_told()}.", style="dim", soft_wrap=True)
     found, stopped = [], False
     try:
         for check in public_checks(wanted):

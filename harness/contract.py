@@ -68,6 +68,17 @@ MODULES: tuple[str, ...] = ("attention", "kv_cache", "experiments")
 OPTIONAL_MODULES: tuple[str, ...] = ("attention_torch",)
 GIVEN = "model.py"
 REPORT_FILES: tuple[str, ...] = ("results.json", "loglog.png", "latency.png", "note.md")
+REPORT_ENTRIES: dict[int, tuple[str, ...]] = {
+    3: ("sdpa",),
+    4: ("equivariance_gaps",),
+    5: ("ns", "seconds", "exponent", "local_slopes"),
+    6: ("score_bytes", "peak_allocated", "peak_reserved", "largest_n", "limiting_resource", "memory_n", "itemsize"),
+    8: (
+        *("decode_cached_s", "decode_recomputed_s", "prefill_s", "speedup_at_last_token"),
+        *("cache_bytes", "cache_bytes_allocated", "decoder"),
+    ),
+}
+"""What each step puts into results.json."""
 
 # What attention.py may not import: a library that would do the lab's work for the student.
 FORBIDDEN_LIBRARIES: frozenset[str] = frozenset(

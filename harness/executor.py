@@ -87,7 +87,12 @@ class Executor:
     """One loaded submission: its modules, and the objects it was asked to keep."""
 
     def __init__(
-        self, root: Path, stand_ins: StandIns, invoke: Invoke, modules: Mapping[str, ModuleType] | None = None
+        self,
+        root: Path,
+        stand_ins: StandIns,
+        invoke: Invoke,
+        modules: Mapping[str, ModuleType] | None = None,
+        numpy_only: bool = False,
     ) -> None:
         self._root = root
         self._invoke = invoke
@@ -100,7 +105,7 @@ class Executor:
         helpers = {path.stem for path in root.glob("*.py")} | {path.name for path in root.iterdir() if path.is_dir()}
         given = {*contract.MODULES, *contract.OPTIONAL_MODULES, "model"}
         self._tops = (helpers | given) - {"numpy", "torch", *sys.stdlib_module_names}
-        self._namesakes = namesakes.Namesakes(root)
+        self._namesakes = namesakes.Namesakes(root, numpy_only)
         self._beside: dict[str, ModuleType | None] = {}
         self._loading = 0
         for module, names in stand_ins.items():

@@ -86,7 +86,7 @@ def wants_tensors(module: ModuleType | None, text: str) -> bool:
     """Whether what a module raised is torch's word for an array, or NumPy's for a tensor."""
     torch = sys.modules.get("torch")
     imported = torch is not None and module is not None and any(value is torch for value in vars(module).values())
-    return imported and ("Tensor" in text or "ndarray" in text)
+    return imported and any(word in text for word in ("Tensor", "ndarray", "torch.dtype", "numpy.dtypes"))
 
 
 def not_there(package: str) -> str:

@@ -11,6 +11,7 @@ from rich.console import Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from harness.mends import NO_BACKEND
 from harness.messages import MESSAGES
 from harness.subject import LIMITS
 from harness.table import Told
@@ -49,6 +50,8 @@ def mistakes(found: Iterable[Told]) -> list[Mistake]:
 
 def _key(one: Told) -> tuple[str, str]:
     """What makes two failures one mistake: its code; else the description of it, or the function that was called."""
+    if NO_BACKEND in one.seen:
+        return one.code, NO_BACKEND
     if one.code == "raised":
         return one.code, one.seen
     if one.code in OWN_WORDS:
@@ -62,6 +65,8 @@ def _key(one: Told) -> tuple[str, str]:
 
 def _mistake(one: Told) -> Mistake:
     words = MESSAGES.get(one.code)
+    if NO_BACKEND in one.seen:
+        return Mistake("kv_cache.py works with tensors and does not say so", f"{NO_BACKEND}.")
     if one.code == "raised":
         exception, _, place = one.seen.partition(" at ")
         return Mistake(f"{one.function}: {exception[:200]}", _spelled(place)[:200])

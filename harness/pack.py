@@ -107,12 +107,22 @@ def _missing(submission: Submission) -> Iterator[str]:
     results = submission.root / "report" / "results.json"
     if results.is_file():
         try:
-            json.loads(results.read_text(encoding="utf-8"))
+            found = json.loads(results.read_text(encoding="utf-8-sig"))
         except (ValueError, RecursionError) as error:
             yield f"report/results.json is not valid JSON ({str(error)[:100]}): run make_report.py again."
+        else:
+            yield from _not_measured(found if isinstance(found, dict) else {})
     for picture in submission.root.glob("report/*.png"):
         if not picture.read_bytes().startswith(b"\x89PNG"):
             yield f"report/{picture.name} is no PNG, whatever its name says: save it with savefig, or run make_report.py."
+
+
+def _not_measured(results: Mapping[str, object]) -> Iterator[str]:
+    """The steps that have left no entry in results.json, or not all of theirs."""
+    for number, names in contract.REPORT_ENTRIES.items():
+        absent = [name for name in names if name not in results]
+        if absent:
+            yield f"report/results.json has no {', '.join(absent)} (step {number}): run make_report.py {number}."
 
 
 def _not_there(submission: Submission) -> Iterator[str]:

@@ -173,7 +173,7 @@ class LocalSubject(Asking):
         self._loaded: set[str] = set()
         self._stand_ins = stand_ins or {}
         self._modules_given = modules
-        self._executor = Executor(root, self._stand_ins, _invoke, modules)
+        self._executor = Executor(root, self._stand_ins, _invoke, modules, numpy_only=True)
 
     def ask(self, *calls: Call) -> list[Outcome]:
         said = io.StringIO()

@@ -26,6 +26,9 @@ from harness.values import Array
 
 Cause = tuple[str, str, str]
 
+ABSENT = {"file-missing", "name-missing", "signature-mismatch", "import-failed", "forbidden-library"}
+"""Codes of what could not be called: its own words say where, and its input says nothing."""
+
 UNNAMED = {"raised", "wrong-shape", "wrong-dtype", "not-finite", "not-an-array", *LIMITS}
 """Codes that two functions may each have for a reason of its own."""
 
@@ -86,7 +89,7 @@ def told(result: CheckResult, hint: Hint | None = None, of: Course | None = None
         reason=result.reason,
         unwritten=stub,
         call=failure.call if failure else "",
-        blocks=[] if failure is None or stub else _blocks(failure),
+        blocks=[] if failure is None or stub or failure.code in ABSENT else _blocks(failure),
         seen=failure.seen if failure else "",
         hint=named(hint) if hint else "",
         read=of.section(about) if about else "",
@@ -198,7 +201,7 @@ def _about(one: Told, width: int, drawn: bool) -> list[Text]:
         arrays = beside(one.blocks, width)
         lines += [Text(line, "cyan", no_wrap=True) for line in arrays[:DRAWN_LINES]]
         lines += [Text("… the test itself shows all of it", "dim")] if len(arrays) > DRAWN_LINES else []
-    lines.append(Text(f"Hint: {one.hint}" if one.hint else f"Seen: {one.seen}", "italic"))
+    lines.append(Text(f"Hint: {one.hint}" if one.hint and one.code not in ABSENT else f"Seen: {one.seen}", "italic"))
     return [*lines, *read, *([Text(f"Again: {again(one.id)}", "dim")] if one.blocks else [])]
 
 

@@ -21,8 +21,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-for library in ("OPENBLAS", "OMP"):  # before NumPy and torch are loaded: one thread gives times that compare
-    os.environ.setdefault(f"{library}_NUM_THREADS", "1")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before NumPy is loaded: one thread gives times that compare
 os.environ.setdefault("MKL_NUM_THREADS", "1")
 
 import numpy as np

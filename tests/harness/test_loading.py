@@ -72,3 +72,23 @@ def test_a_left_over_of_such_a_name_stands_in_nobodys_way(submission: Make) -> N
     assert LocalSubject(root).backend == "torch"
     (root / "random.py").write_text("1 / 0\n")
     assert "random.py, line 1: ZeroDivisionError" in LocalSubject(root).call("kv_cache.forward", 1, 2).text
+
+
+def test_attention_finds_no_torch_in_a_students_run(submission: Make) -> None:
+    """At its top, in a function, in a helper that it loads: as where it is graded. What is guarded stands; kv_cache.py may use it."""
+    base = (BASE / "attention.py").read_text()
+    text = "attention.py is NumPy only, and finds no torch where it is graded"
+    at_top = LocalSubject(submission(attention=f"import torch\n{base}")).call("attention.softmax", np.ones(2))
+    assert (at_top.code, at_top.text) == ("forbidden-library", f"attention.py, line 1: ModuleNotFoundError: {text}")
+    inside = LocalSubject(submission(attention=f"{base}\n\ndef softmax(x, axis=-1):\n    import torch.nn\n"))
+    assert inside.call("attention.softmax", np.ones(2)).type == "ModuleNotFoundError"
+    helped = submission(attention=f"import helper\n{base}")
+    (helped / "helper.py").write_text("import torch\n")
+    assert LocalSubject(helped).call("attention.softmax", np.ones(2)).code == "forbidden-library"
+    guarded = f"try:\n    import torch\nexcept ImportError:\n    torch = None\n{base}"
+    assert LocalSubject(submission(attention=guarded)).call("attention.softmax", np.ones(2)).ok
+    other = "import sys\ntry:\n    import scipy\nexcept ImportError as error:\n    SAID = str(error)\nelse:\n    SAID = 'there'\n"
+    subject = LocalSubject(submission(kv_cache=other))
+    subject.load("kv_cache")
+    with subject._executor.active():
+        assert "NumPy only" not in sys.modules["kv_cache"].SAID

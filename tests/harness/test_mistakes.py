@@ -7,6 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
+from harness.mends import NO_BACKEND
 from harness.messages import MESSAGES
 from harness.mistakes import mistakes, render
 from harness.table import Told
@@ -95,3 +96,15 @@ def test_what_no_code_names_is_told_by_what_was_seen() -> None:
     ]
     bare = mistakes([failed("rows", seen="a row sums to 0.9")])
     assert bare[0].text == "The rows is right. Seen: a row sums to 0.9."
+
+
+def test_a_backend_forgotten_is_one_mistake() -> None:
+    """However torch and NumPy word it, call by call."""
+    words = ("zeros(): dtype must be torch.dtype", "expected Tensor")
+    found = [
+        Told(f"step8.{i}", 8, "A.", "failed", code="raised", seen=f"TypeError: {w} ({NO_BACKEND})")
+        for i, w in enumerate(words)
+    ]
+    assert [(m.name, len(m.told)) for m in mistakes(found)] == [
+        ("kv_cache.py works with tensors and does not say so", 2)
+    ]

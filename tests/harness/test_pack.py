@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import zipfile
 from pathlib import Path
@@ -109,3 +110,17 @@ def test_a_mapped_name_goes_in_with_its_mapping_and_is_not_missing(tmp_path: Pat
     packed = choose(lab)
     assert "adapters.toml" in packed.files
     assert packed.missing == ()
+
+
+def test_steps_that_left_no_results_are_told(submission) -> None:
+    """By the names that are not there, each step with the command that measures it."""
+    folder = submission()
+    results = json.loads((folder / "report" / "results.json").read_text())
+    assert not [line for line in choose(folder).missing if "results.json" in line]
+    for name in ("sdpa", "exponent", "local_slopes"):
+        del results[name]
+    (folder / "report" / "results.json").write_text(json.dumps(results))
+    assert [line for line in choose(folder).missing if "results.json" in line] == [
+        "report/results.json has no sdpa (step 3): run make_report.py 3.",
+        "report/results.json has no exponent, local_slopes (step 5): run make_report.py 5.",
+    ]
