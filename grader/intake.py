@@ -348,6 +348,8 @@ def _is_tar(path: Path) -> bool:
             return True
     except _TooMuch:
         return True
+    except MemoryError:
+        raise
     except Exception:  # no archive, or one whose first bytes are damaged
         return False
 

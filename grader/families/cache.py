@@ -411,7 +411,7 @@ def _samples(subject: Subject) -> bool:
         kept = fresh.ask(Call("@model", (fields_of(model),), keep=True))[0]
         outcomes = [fresh.call("kv_cache.generate", kept.value, prompt, 12) for _ in range(4)]
     answers = [o.value for o in outcomes]
-    if not all(isinstance(a, list) and len(a) == 12 for a in answers):
+    if not all(isinstance(a, list) and len(a) == 12 and all(type(i) is int for i in a) for a in answers):
         return False
     distinct = {tuple(a) for a in answers}
     return len(distinct) == len(answers) and answers[0] != decoder.generate(model, prompt, 12)

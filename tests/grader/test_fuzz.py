@@ -33,7 +33,7 @@ def test_a_check_that_takes_an_answer_for_what_it_is_not_is_found() -> None:
     """A check that sums whatever comes breaks on what is no array, and a round of odd answers shows it."""
     check = Check("step1.unread", 1, "T.", unread)
     found = [fuzz.round_of(check, seed, 1) for seed in range(40)]
-    assert {result.status for result in found} == {"passed", "not-run"}
+    assert {result.status for result in found} == {"passed", "failed", "not-run"}
     assert all(
         result.broke.endswith('ask(subject, "attention.softmax", np.array([[1.0, 2.0]])).value.sum()')
         for result in found
