@@ -50,13 +50,16 @@ class Growth:
 
     def told(self) -> str:
         """The plain sentences that a student reads."""
-        slopes = ", ".join(f"{slope:.2f}" for slope in self.slopes)
+        doubts = self.doubts or (0.0,) * len(self.slopes)
+        told = [f"{s:.2f} ± {d:.2f}" if d else f"{s:.2f}" for s, d in zip(self.slopes, doubts, strict=True)]
+        slopes = ", ".join(told)
         text = (
             f"CPU time from n = {self.ns[0]} to {self.ns[-1]} grows as n to the {self.exponent:.2f} (95% interval "
             f"{self.low:.2f} to {self.high:.2f}); slopes from one length to the next: {slopes}."
         )
-        fixed = list(takewhile(lambda slope: slope < 1.6, self.slopes))
-        memory = list(takewhile(lambda slope: slope > 2.2, reversed(self.slopes)))
+        sure = [*zip(self.slopes, doubts, strict=True)]
+        fixed = list(takewhile(lambda it: it[0] < 1.6 and it[0] + it[1] < 2, sure))
+        memory = list(takewhile(lambda it: it[0] > 2.2 and it[0] - it[1] > 2, reversed(sure)))
         if self.kind == LINEAR:
             return f"{text} That is no more than linear."
         if self.kind == MORE:
@@ -65,6 +68,8 @@ class Growth:
             text += f" Up to n = {self.ns[len(fixed)]} fixed costs show: a slope below 2."
         if memory and len(memory) < len(self.slopes):
             text += f" From n = {self.ns[-1 - len(memory)]} on memory traffic shows: a slope above 2."
+        if self.kind is None and not fixed and not memory and (max(doubts) > 0.2 or self.high - self.low > 0.6):
+            text += " They scatter too much to say what kind of growth it is: measure again when nothing else runs."
         return text
 
 

@@ -70,7 +70,7 @@ def _scale(of: tuple[float, float], start: float, end: float, log: bool) -> Scal
 def _axes(
     picture: Plot, xs: tuple[float, float], ys: tuple[float, float], x: Scale, y: Scale, width: int, height: int
 ) -> Iterator[str]:
-    for value in _decades(*ys):
+    for value in _powers_of_two(*ys) if picture.unit == "B" else _decades(*ys):
         at = f"{y(value):.1f}"
         yield f'<line class="rule" x1="{LEFT}" x2="{width - RIGHT}" y1="{at}" y2="{at}"/>'
         yield f'<text x="{LEFT - 6}" y="{at}" dy=".34em" text-anchor="end">{_spelled(value, picture.unit)}</text>'
@@ -141,6 +141,6 @@ def _spelled(value: float, unit: str) -> str:
     if unit == "s":
         units = [(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")]
     else:
-        units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B")]
+        units = [(2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")]
     size, name = next(((s, n) for s, n in units if value >= s * 0.999), units[-1])
     return f"{value / size:.3g} {name}"

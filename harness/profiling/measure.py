@@ -6,7 +6,7 @@ import math
 import os
 import platform
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -90,6 +90,7 @@ def profile(root: Path, tick: Tick, ns: tuple[int, ...] = NS, tokens: int = TOKE
 def attention_of(subject: LocalSubject, ns: tuple[int, ...], tick: Tick) -> Attention:
     """Times first, then memory, as tracing memory slows a call. Raises Fail."""
     seconds: list[float] = []
+    spreads: list[float] = []
     peaks: list[int] = []
     left_out = ""
     for i, n in enumerate(ns):
@@ -101,11 +102,13 @@ def attention_of(subject: LocalSubject, ns: tuple[int, ...], tick: Tick) -> Atte
             left_out = f"n = {n} and more do not fit into memory."
             break
         inputs = ask(subject, "@random", [[n, WIDTH]] * 3, "float32", n).value
-        seconds.append(seconds_of(subject, SDPA, *inputs))
+        found_here = times_of(subject, SDPA, *inputs)
+        seconds.append(median(found_here))
+        spreads.append(spread(found_here))
         peaks.append(peak_of(subject, SDPA, *inputs))
         drop(subject, *inputs)
     tick("attention", 1)
-    found = growth(ns[: len(seconds)], seconds) if len(seconds) > 2 and min(seconds) > 0 else None
+    found = growth(ns[: len(seconds)], seconds, spreads) if len(seconds) > 2 and min(seconds) > 0 else None
     return Attention(ns[: len(seconds)], tuple(seconds), tuple(peaks), found, left_out)
 
 
@@ -152,14 +155,29 @@ def once(subject: LocalSubject, name: str, *args: Any) -> float:
     return float(seconds)
 
 
+def spread(times: Sequence[float]) -> float:
+    """By what factor the median of so many times may be off, with 95% confidence: from their ranks, or 1.5 where they are few."""
+    if len(times) < 6:
+        return max(1.5, max(times) / min(times))
+    half = 0.98 * math.sqrt(len(times))
+    low = max(math.floor(len(times) / 2 - half), 0)
+    ranked, middle = sorted(times), median(times)
+    return max(ranked[-1 - low] / middle, middle / ranked[low])
+
+
 def seconds_of(subject: LocalSubject, name: str, *args: Any) -> float:
-    """Median seconds of some calls after a first one that is not counted, fewer where a call is slow. Raises Fail."""
+    """Median seconds of some calls. Raises Fail."""
+    return median(times_of(subject, name, *args))
+
+
+def times_of(subject: LocalSubject, name: str, *args: Any) -> list[float]:
+    """Seconds of some calls after a first one that is not counted, fewer where a call is slow. Raises Fail."""
     found = [once(subject, name, *args)]
     if found[0] < BUDGET:
         found.clear()
     while len(found) < REPEATS and sum(found) < BUDGET:
         found.append(once(subject, name, *args))
-    return median(found)
+    return found
 
 
 def peak_of(subject: LocalSubject, name: str, *args: Any) -> int:

@@ -236,7 +236,7 @@ def test_axes_have_a_few_round_ticks():
     assert _decades(2e-4, 2.0) == [1e-3, 1e-2, 1e-1, 1.0]
     assert _decades(2.1, 2.9) == []
     assert [_spelled(v, "s") for v in (1e-3, 0.1, 1.0)] == ["1 ms", "100 ms", "1 s"]
-    assert [_spelled(v, "B") for v in (1e6, 1e10)] == ["1 MB", "10 GB"]
+    assert [_spelled(v, "B") for v in (2.0**20, 10 * 2.0**30)] == ["1 MiB", "10 GiB"]
     assert _powers_of_two(128, 4096) == [128, 256, 512, 1024, 2048, 4096]
     assert len(_powers_of_two(1, 2**30)) <= 6
     assert _round_numbers(1, 512) == [100, 200, 300, 400, 500]

@@ -86,3 +86,13 @@ def test_the_sentence_says_where_fixed_costs_and_memory_show():
 def test_two_lengths_show_no_kind():
     """Three slopes are needed."""
     assert growth(NS[:3], [1, 4, 16]).kind is None
+
+
+def test_no_more_is_told_than_the_slopes_carry() -> None:
+    """What is sure with steady times is left open where they scatter."""
+    seconds = [4, 6, 16, 64, 256, 1600]
+    scattered = growth(NS, seconds, [2.0] * 6).told()
+    assert "fixed costs" not in scattered and "memory traffic" not in scattered
+    assert "They scatter too much" in scattered
+    assert "fixed costs show" in growth(NS, seconds, [1.01] * 6).told()
+    assert "0.58 ± 0.03" in growth(NS, seconds, [1.01] * 6).told()

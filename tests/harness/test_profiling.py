@@ -48,9 +48,13 @@ def test_the_deliverable_is_drawn_into_the_folder_that_was_named(short, submissi
     result = run(root, "--out", out)
     assert (result.exit_code, sorted(p.name for p in out.iterdir())) == (
         0,
-        ["latency.png", "loglog.png", "memory.png", "profile.html"],
+        ["latency.png", "latency.svg", "loglog.png", "loglog.svg", "memory.png", "memory.svg", "profile.html"],
     )
-    assert (out / "profile.html").read_text(encoding="utf-8").count("data:image/png;base64,") == 3
+    html = (out / "profile.html").read_text(encoding="utf-8")
+    assert html.count("<svg") == 3
+    assert "prefers-color-scheme:dark" in html and 'name="viewport"' in html
+    drawn = html.partition("</style>")[2]
+    assert not [colour for colour in (figures.INK, figures.OTHER, figures.QUIET, figures.TEXT) if colour in drawn]
     assert sorted(path for path in root.rglob("*") if "__pycache__" not in path.parts) == before
 
 
@@ -171,3 +175,36 @@ def test_how_a_process_ends_says_what_ran_out(more, found, monkeypatch, submissi
 def test_the_sentence_names_what_ran_out(found, words):
     """Memory, time or nothing."""
     assert words in page.sentences(profile_of(largest=found))[0]
+
+
+def test_numbers_are_told_in_the_unit_that_keeps_them_short() -> None:
+    """Never with an exponent, and in binary units."""
+    assert [page.seconds_told(s) for s in (2090.0, 2.09, 0.9999, 0.0123, 4e-7)] == [
+        "2090 s",
+        "2.09 s",
+        "1 s",
+        "12.3 ms",
+        "0.4 µs",
+    ]
+    assert [page.bytes_told(b) for b in (3, 2048, 1010 * 2**20, 1.5 * 2**30)] == [
+        "3 bytes",
+        "2 KiB",
+        "1010 MiB",
+        "1.5 GiB",
+    ]
+
+
+def test_the_median_of_steady_times_is_sure_and_of_few_or_scattered_ones_is_not() -> None:
+    """By the ranks between which a median lies with 95% confidence."""
+    assert measure.spread([1.0] * 31) == 1
+    assert measure.spread([1.0, 1.0, 1.0]) == 1.5
+    assert measure.spread([1.0, 2.0] * 15) > 1.3
+
+
+def test_a_series_has_one_colour_wherever_it_is_drawn() -> None:
+    """In the profile, in the report that a student makes, and on the grader's page."""
+    root = Path(__file__).parents[2]
+    report = (root / "student_template" / "make_report.py").read_text()
+    grader = (root / "grader" / "render" / "report.html.j2").read_text()
+    assert f'OWN, OTHER = "{figures.INK}", "{figures.OTHER}"' in report
+    assert f"--link: {figures.INK}" in grader and f"--warm: {figures.OTHER}" in grader
