@@ -61,12 +61,12 @@ def notices(rubric: Rubric, checks: Mapping[str, Check]) -> list[str]:
     """What is allowed and may not be meant, a sentence each."""
     found = rows(rubric, checks)
     told = []
-    if from_when := total_from(found):
-        kinds = sorted({row.visibility for row in found if _SHOWN_FROM[row.visibility]})
+    if kinds := sorted({row.visibility for row in found if _SHOWN_FROM[row.visibility]}):
         count = sum(row.visibility in kinds for row in found)
+        until = "then" if len(kinds) == 1 else "grades are published"
         told.append(
             f"{count} {'check is' if count == 1 else 'checks are'} shown {' or '.join(kinds)}: Gradescope hides a student's "
-            f"total until then, which is {WHEN[from_when]}. With visibility: hidden it shows the total at once."
+            f"total until {until}. With visibility: hidden it shows the total at once."
         )
     if left_out := [n for n in checking.STEPS if n not in rubric.points and _worth(n, checks)]:
         told.append(f"Not graded, since points does not list them: {', '.join(f'step{n}' for n in left_out)}.")
@@ -86,7 +86,7 @@ def sentences(rubric: Rubric, found: Sequence[Row]) -> list[str]:
     told = [f"At home students run {_checks(len(public))}, the public tests; a failing one shows its smallest input."]
     if kept:
         shows = "shows the smallest input found" if rubric.show_hidden_inputs else "is told in words, without an input"
-        told.append(f"{_checks(len(kept))} more {_are(kept)} the judge's own: a failing one {shows}.")
+        told.append(f"{_checks(len(kept))} {_are(kept)} the judge's own: a failing one {shows}.")
     if named:
         told.append(
             f"{_checks(len(named))} {_are(named)} hidden: the report leaves {'it' if len(named) == 1 else 'them'} out, "

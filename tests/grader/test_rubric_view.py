@@ -57,6 +57,9 @@ def test_what_is_kept_back_is_told_with_what_gradescope_makes_of_it(tmp_path):
     assert view.total_from(found) == 1
     (notice,) = view.notices(late, CHECKS)
     assert notice.startswith("1 check is shown after_due_date: Gradescope hides a student's total until then")
+    both = rubric(tmp_path, f"visibility: after_published\nchecks:\n  {ROWS.id}: {{visibility: after_due_date}}\n")
+    assert "5 checks are shown after_due_date or after_published" in view.notices(both, CHECKS)[0]
+    assert "hides a student's total until grades are published." in view.notices(both, CHECKS)[0]
     hidden = rubric(tmp_path, "visibility: hidden\n")
     assert (view.total_from(view.rows(hidden, CHECKS)), view.notices(hidden, CHECKS)) == (0, [])
 
