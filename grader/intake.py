@@ -346,7 +346,7 @@ def _is_tar(path: Path) -> bool:
     try:
         with _unpacked(path) as stream, _opened_tar(stream):
             return True
-    except _TooMuch:
+    except (_TooMuch, RecursionError):  # header upon header
         return True
     except MemoryError:
         raise
