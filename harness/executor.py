@@ -419,8 +419,10 @@ class Executor:
         return module
 
     def lend(self, stand_ins: StandIns) -> bool:
-        """Puts what is lent in the place of what has been loaded, wherever that is bound. False, with nothing changed, where it
-        cannot be: then the submission is loaded afresh over it."""
+        """Puts what is lent in the place of what has been loaded, wherever that is bound.
+
+        False where it cannot be: then the submission is to be loaded afresh over it.
+        """
         found: list[tuple[Any, str, Any, Callable[..., Any]]] = []
         fresh: dict[str, ModuleType] = {}
         plain: list[tuple[ModuleType, str, Any]] = []
@@ -442,8 +444,8 @@ class Executor:
         for own, name, attribute, lent in found:
             if isinstance(own, type):
                 lending.replace_class(own, lent)
-            else:
-                lending.replace_function(own, self._own_while_loading(name, attribute, lent, lending.copy(own)))
+            elif not lending.replace_function(own, self._own_while_loading(name, attribute, lent, lending.copy(own))):
+                return False
         for module, attribute, value in plain:
             setattr(module, attribute, value)
         sys.modules.update(fresh)

@@ -104,7 +104,7 @@ class Sandbox:
         self._scratch = self._held.path
         self._scratch.chmod(0o711)  # a worker of another user must reach its own folder below, and list nothing
         self._users: Iterator[int] | None = None
-        self.spares: dict[str, _Spare] = {}  # by the kind of their worker
+        self.spares: dict[tuple[str, bytes], _Spare] = {}  # by the kind of their worker, and what they have loaded over
         self.slow: dict[str, list[str]] = {}  # by kind, what takes long to load, in the order of loading
         self.refuses_loans = False  # what is lent cannot be put into the submission once it is loaded
         self._workers: dict[str, Worker | ContainerWorker] = {}
@@ -202,17 +202,17 @@ class Sandbox:
         """Starts a worker, where there is none, and lets it load its libraries while the judge does something else."""
         worker = self._workers.get(kind)
         if worker is None or not worker.alive():
-            self.spares.pop(kind, None)
+            self.spares = {key: spare for key, spare in self.spares.items() if key[0] != kind}
             self._workers[kind] = (
                 self.container.worker(kind) if self.container else Worker(kind, self._scratch, choose()[0], self.root)
             )
 
-    def keep(self, kind: str, spare: _Spare) -> None:
-        """Has the next group of this kind go on from there, in place of what it would have gone on from."""
-        before = self.spares.pop(kind, None)
+    def keep(self, key: tuple[str, bytes], spare: _Spare) -> None:
+        """Has the next group of this key go on from there, in place of what it would have gone on from."""
+        before = self.spares.pop(key, None)
         if before:
-            self.drop(self._workers[kind], before)
-        self.spares[kind] = spare
+            self.drop(self._workers[key[0]], before)
+        self.spares[key] = spare
         self.groups.add(spare.pid)
 
     def drop(self, worker: Worker | ContainerWorker, spare: _Spare) -> None:
@@ -262,7 +262,7 @@ class WorkerSubject(Asking):
         self._clock: _Clock | None = None
         self._in_memory = False
         self._fresh = False  # nothing but loading has been asked of the process
-        self._lent = False  # the process has what is lent
+        self._over = b""  # what the process has loaded over, as it was sent
         self._copied = False  # it is, or has left, a copy: another process has its user and its folder
         self._enclosure: Enclosure | None = None
         self._looked = 0.0
@@ -359,7 +359,7 @@ class WorkerSubject(Asking):
         if took > _SLOW and outcome.kind not in LIMITS:
             slow = self._sandbox.slow.setdefault(self._kind, [])
             slow += [module] if module not in slow else []
-            if self._fresh and not self._lent and self._device == "cpu":
+            if self._fresh and self._device == "cpu":
                 self._leave_spare()
         return outcome
 
@@ -372,7 +372,7 @@ class WorkerSubject(Asking):
         pid = self._worker.keep_spare(self._pid)
         if pid:
             self._sandbox.keep(
-                self._kind, _Spare(pid, self._uid, frozenset(self._imported), self._in_memory, self._enclose(pid))
+                self._key(), _Spare(pid, self._uid, frozenset(self._imported), self._in_memory, self._enclose(pid))
             )
 
     def _enclose(self, pid: int) -> Enclosure | None:
@@ -395,25 +395,36 @@ class WorkerSubject(Asking):
     def _start(self) -> None:
         worker = self._worker = self._sandbox.worker(self._kind)
         slow = self._sandbox.slow.get(self._kind) if self._device == "cpu" else None
-        if slow and not (self._stand_ins and self._sandbox.refuses_loans) and self._start_loaded(worker, slow):
+        if slow and self._stand_ins and self._sandbox.refuses_loans:
+            if self._go_on(worker, self._lendings()):
+                return
+        elif slow and self._start_loaded(worker, slow):
             return
         self._start_afresh(worker, self._stand_ins)
 
     def _start_loaded(self, worker: Worker | ContainerWorker, slow: list[str]) -> bool:
         """Starts with what is slow to load already loaded, and what is lent put in its place. False where that cannot be."""
-        if not self._go_on(worker):
+        if not self._go_on(worker, {}):
             self._start_afresh(worker, {})
             for module in tuple(slow):
                 if self._load(module).kind in LIMITS:
                     return False
-        if self._stand_ins:
-            stand_ins = {name: dict(names) for name, names in self._stand_ins.items()}
-            self._lent = True
-            if self._exchange(Call("@lend", (stand_ins,))).value is not True:
-                self._sandbox.refuses_loans = True
-                self.close()
-                return False
+        if not self._stand_ins:
+            return True
+        self._fresh = False  # a copy of it would have what is lent here
+        if self._exchange(Call("@lend", (self._lendings(),))).value is not True:
+            self._sandbox.refuses_loans = True
+            self.close()
+            return False
         return True
+
+    def _lendings(self) -> dict[str, Any]:
+        """What is lent, as it crosses."""
+        return {name: dict(names) for name, names in self._stand_ins.items()}
+
+    def _key(self) -> tuple[str, bytes]:
+        """What a copy of this process is good for: groups of its kind, over as much that is lent."""
+        return self._kind, self._over
 
     def _start_afresh(self, worker: Worker | ContainerWorker, stand_ins: StandIns) -> None:
         """Starts a process that has loaded nothing of the submission."""
@@ -437,9 +448,9 @@ class WorkerSubject(Asking):
         forked = worker.fork(self._sandbox.root, plan, bool(stand_ins))
         clock = self._begin(worker, forked, self._enclose(forked.pid))
         self._ready(worker, clock)
-        self._lent = bool(stand_ins)
         if stand_ins:
-            self._send(wire.encode({k: dict(v) for k, v in stand_ins.items()}, self._number))
+            self._over = wire.encode(self._lendings(), self._number)
+            self._send(self._over)
 
     def _begin(self, worker: Worker | ContainerWorker, forked: Forked, enclosure: Enclosure | None) -> _Clock:
         """What holds of every process that is going to be asked."""
@@ -447,13 +458,15 @@ class WorkerSubject(Asking):
         clock = self._clock = _Clock(worker, self._pid)
         self._hearing, self._looked, self._fresh = True, time.monotonic(), True
         self._sandbox.groups.add(self._pid)
-        self._functions, self._imported = [], set()
+        self._functions, self._imported, self._over = [], set(), b""
         self._unread.clear()
         return clock
 
-    def _go_on(self, worker: Worker | ContainerWorker) -> bool:
-        """Goes on from a copy that has loaded the submission, where there is one."""
-        kept = self._sandbox.spares.pop(self._kind, None)
+    def _go_on(self, worker: Worker | ContainerWorker, stand_ins: dict[str, Any]) -> bool:
+        """Goes on from a copy that has loaded the submission over as much that is lent, where there is one."""
+        self._functions = []
+        over = wire.encode(stand_ins, self._number) if stand_ins else b""
+        kept = self._sandbox.spares.pop((self._kind, over), None)
         if kept is None:
             return False
         resumed = worker.resume(kept.pid)
@@ -461,10 +474,11 @@ class WorkerSubject(Asking):
             self._sandbox.drop(worker, kept)
             return False
         forked, following = resumed
-        self._uid, self._in_memory, self._copied, self._lent = kept.uid, kept.in_memory, True, False
+        self._uid, self._in_memory, self._copied = kept.uid, kept.in_memory, True
         clock = self._begin(worker, forked, kept.enclosure)
+        self._over = wire.encode(stand_ins, self._number) if stand_ins else b""
         if following:
-            self._sandbox.keep(self._kind, replace(kept, pid=following, enclosure=self._enclose(following)))
+            self._sandbox.keep(self._key(), replace(kept, pid=following, enclosure=self._enclose(following)))
         self._imported = set(kept.modules)
         try:
             answers.read(self._receive(_Watch(clock, Limits(cpu_seconds=60, idle_seconds=60))))

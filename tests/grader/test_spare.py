@@ -121,6 +121,33 @@ def test_what_cannot_be_put_into_a_loaded_file_is_lent_to_a_fresh_one(submission
     assert lent[0] != own[0]
 
 
+KINDS = {
+    "a closure": "def made(k):\n    def causal_mask(n_queries, n_keys=None):\n        return k\n    return causal_mask\ncausal_mask = made('own')\n",
+    "a partial": "from functools import partial\ncausal_mask = partial(lambda word, n_queries, n_keys=None: word, 'own')\n",
+    "an object": "class Mask:\n    def __call__(self, n_queries, n_keys=None):\n        return 'own'\ncausal_mask = Mask()\n",
+    "a wrapped one": "from functools import wraps\ndef as_is(f):\n    @wraps(f)\n    def g(*a, **k):\n        return f(*a, **k)\n"
+    "    return g\n@as_is\ndef causal_mask(n_queries, n_keys=None):\n    return 'own'\n",
+    "a cached one": "from functools import cache\n@cache\ndef causal_mask(n_queries, n_keys=None):\n    return 'own'\n",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_whatever_a_function_is_made_of_can_be_lent(submission, kind):
+    """Put into the loaded file where it can be; else a file loads once for all groups that are lent the same."""
+    asks = "from attention import causal_mask as m\ndef kv_cache_bytes(*sizes):\n    return [LOADED_BY, m(2) if isinstance(m(2), str) else 'lent']\n"
+    folder = submission(attention=(BASE / "attention.py").read_text() + "\n\n" + KINDS[kind], kv_cache=SLOW + asks)
+    with Sandbox(folder) as sandbox:
+        own = [told(sandbox, 1)[0]]
+        lent = []
+        for _ in range(3):
+            with sandbox.group("numpy", served.stand_ins()) as subject:
+                lent.append(subject.call("kv_cache.kv_cache_bytes", 1, 1, 1, 1, 1).value)
+        own += told(sandbox, 1)
+    assert [word for _, word in (*own, *lent)] == ["own", "own", "lent", "lent", "lent"]
+    assert len({by for by, _ in own}) == len({by for by, _ in lent}) == 1
+    assert (own[0][0] == lent[0][0]) == (kind != "a cached one")
+
+
 def test_loading_has_a_limit_of_its_own(submission):
     """What takes longer than a call may is no fault while a file loads, whatever hung before."""
     with Sandbox(submission(kv_cache=SLOW + NOTHING + TELLS), Limits(cpu_seconds=0.1, import_seconds=20)) as sandbox:
