@@ -44,6 +44,9 @@ NEVER_RAISING = (
 )
 """Faults (by how their codes begin) that change numbers, and end no call with an exception."""
 
+SELDOM = 0.03
+"""A fault that fails a check on a smaller share of its draws is not taken for the reason that it failed."""
+
 BUILT_ON = {"self_attention": ("project", "sdpa"), "sdpa": ("softmax",)}
 
 
@@ -67,7 +70,8 @@ class Hints:
     def on(self, result: CheckResult) -> Hint | None:
         """The hint that explains a failed check: a fault that has a name before one that has none.
 
-        Among those, what the check is about, then anything of its families, then of what it calls and that is built on.
+        Among those, what the check is about, then what fails it on most draws, then by family: the check's own first, then what
+        it calls and what that is built on.
         """
         failure = result.failure
         code = failure.code if failure else None
@@ -81,9 +85,10 @@ class Hints:
         raised = failure is not None and failure.code == "raised" and failure.frames
         if found and raised:
             nearest = min(_away(hint, result) for hint in found)
-            found = [hint for hint in found if _away(hint, result) == nearest]
-        about = (hint for hint in found if hint.code in result.check.about and hint.family in result.check.families)
-        named = (hint for hint in found if hint.code is not None)
+            found = [hint for hint in found if _away(hint, result) == nearest < ELSEWHERE]
+        sure = sorted(found, key=lambda hint: -_share(result.check, hint))  # of equals the first stays first
+        about = (hint for hint in sure if hint.code in result.check.about and hint.family in result.check.families)
+        named = (hint for hint in sure if hint.code is not None)
         return next((hint for hints in (about, named, found) for hint in hints), None)
 
     def all_on(self, result: CheckResult) -> list[Hint]:
@@ -94,15 +99,23 @@ class Hints:
 
 
 def explains(check: Check, code: str) -> bool:
-    """Whether this fault can fail this check, as far as that is known."""
+    """Whether this fault can fail this check, as far as that is known, and not by a rare chance alone."""
     known = check.id in BREAKS and any(code in codes for codes in BREAKS.values())
-    return not known or code in BREAKS[check.id]
+    return not known or BREAKS[check.id].get(code, 0.0) >= SELDOM
+
+
+def _share(check: Check, hint: Hint) -> float:
+    """On what share of the check's draws what was seen fails it; where that is not known, on all."""
+    return BREAKS.get(check.id, {}).get(hint.like or hint.code or "", 1.0)
+
+
+ELSEWHERE = 2
 
 
 def _away(hint: Hint, result: CheckResult) -> int:
-    """How far what was seen is from an exception that failed a check: 0 for the same line, 2 for another."""
+    """How far what was seen is from an exception that failed a check: 0 for the same line, ELSEWHERE for another."""
     frames = result.failure.frames if result.failure else ()
-    return 1 if hint.at is None else 0 if hint.at == (frames[-1].file, frames[-1].line) else 2
+    return 1 if hint.at is None else 0 if hint.at == (frames[-1].file, frames[-1].line) else ELSEWHERE
 
 
 def _can_be(hint: Hint, result: CheckResult) -> bool:

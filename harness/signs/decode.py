@@ -30,7 +30,7 @@ from harness.values import Array
 
 def hints(subject: Asking) -> Iterator[Hint]:
     """The first thing that explains what is wrong, where attention itself is as it should be."""
-    said = (_unchanged, _fresh, _stored, _given, _silent, _second, _places, _linear)
+    said = (_fresh, _unchanged, _own, _stored, _given, _silent, _second, _places, _linear)
     seen = (weights, chunk, heads, layers, window, _unread, _overfull, _step)
     for look in (*said, *seen):
         found = look(subject)
@@ -64,13 +64,24 @@ def _unchanged(subject: Asking) -> Hint | None:
 
 
 def _fresh(subject: Asking) -> Hint | None:
-    """Two requests without a cache get one each."""
-    one, another = request(subject, decoder()), request(subject, decoder())
-    if one is None or another is None or one.prefill(PROMPT) is None or another.prefill(PROMPT) is None:
-        return None
-    if subject.call("@same", one.cache, another.cache).value is True:
-        return Hint("cache-shared-state", "Two calls of prefill without a cache give back one and the same cache.")
+    """Two requests without a cache get one each. A cache that is kept may fit one number of layers alone."""
+    for fields in (decoder(), decoder(1)):
+        one, another = request(subject, fields), request(subject, fields)
+        if one is None or another is None or one.prefill(PROMPT) is None or another.prefill(PROMPT) is None:
+            continue
+        if subject.call("@same", one.cache, another.cache).value is True:
+            return Hint("cache-shared-state", "Two calls of prefill without a cache give back one and the same cache.")
     return None
+
+
+def _own(subject: Asking) -> Hint | None:
+    """The cache that prefill makes for a float64 model holds float64."""
+    asked = request(subject, decoder(1))
+    keys = asked.held(0) if asked is not None and asked.prefill(PROMPT) is not None else None
+    if keys is None or keys.dtype not in (np.float16, np.float32):
+        return None
+    seen = f"For a model in float64, the cache that prefill makes holds {keys.dtype}."
+    return Hint("cache-wrong-dtype", seen)
 
 
 def _given(subject: Asking) -> Hint | None:
@@ -94,7 +105,13 @@ def _given(subject: Asking) -> Hint | None:
 def _stored(subject: Asking) -> Hint | None:
     """A prompt of three tokens and one decoded: what each layer held before is there after, and one token more."""
     asked = request(subject, decoder())
-    if asked is None or asked.prefill(PROMPT) is None:
+    if asked is not None and asked.prefill(PROMPT) is None:
+        given = request(subject, decoder(), 20)
+        rows = None if given is None or given.prefill(PROMPT) is not None else given.held(0)
+        if rows is None or len(rows) != 6:
+            return None
+        return Hint("cache-appended-twice", "A prompt of 3 tokens raises, and leaves 6 in the first layer.")
+    if asked is None:
         return None
     counted, before = asked.length, [asked.held(layer) for layer in (0, 1)]
     if counted == 6 and all(rows is not None and len(rows) == 6 for rows in before):

@@ -29,23 +29,24 @@ def heads(subject: Asking) -> Hint | None:
 
 def _groups(subject: Asking) -> Hint | None:
     """A text of one token: each query head's block shows the K/V head that it was read from."""
-    fields = readable_heads(4, 2, 2)
-    asked = request(subject, fields)
-    decoded = None
-    if asked is not None and asked.prefill([0]) is not None:
-        decoded = asked.decode(0)
-    whole = forward(subject, fields, [0])
-    for name, row in (("forward", None if whole is None else whole[0]), ("decode_step", decoded)):
-        if row is None:
-            continue
-        blocks = row.reshape(4, 2).copy()
-        blocks[0, 0] -= 1  # the token itself
-        read = [i for block in blocks for i in (0, 1) if same(block, [1.0 + i, 0.0])]
-        if len(read) == 4 and read != [0, 0, 1, 1]:
-            seen = (
-                f"In {name}, query heads 0 to 3 read K/V heads {', '.join(map(str, read))}, where 0, 0, 1, 1 is right."
-            )
-            return Hint("cache-head-order", seen)
+    for n_heads in (4, 6):
+        fields = readable_heads(n_heads, 2, 2)
+        asked = request(subject, fields)
+        decoded = None
+        if asked is not None and asked.prefill([0]) is not None:
+            decoded = asked.decode(0)
+        whole = forward(subject, fields, [0])
+        right = [i // (n_heads // 2) for i in range(n_heads)]
+        for name, row in (("forward", None if whole is None else whole[0]), ("decode_step", decoded)):
+            if row is None:
+                continue
+            blocks = row.reshape(n_heads, 2).copy()
+            blocks[0, 0] -= 1  # the token itself
+            read = [i for block in blocks for i in (0, 1) if same(block, [1.0 + i, 0.0])]
+            if len(read) == n_heads and read != right:
+                told, wanted = (", ".join(map(str, heads)) for heads in (read, right))
+                seen = f"In {name}, query heads 0 to {n_heads - 1} read K/V heads {told}, where {wanted} is right."
+                return Hint("cache-head-order", seen)
     return None
 
 

@@ -110,6 +110,10 @@ def _whom(subject: Asking, name: str, rows: Array | None) -> Hint | None:
         return Hint("causal-mask-lookahead", f"In {name}, a token sees the one after it.")
     if np.triu(table, 1).any():
         return Hint(None, f"In {name}, a token's logits change with the tokens after it.")
+    for w in range(1, n):
+        if same(table, np.triu(np.tri(n), 1 - w) / np.minimum(np.arange(1, n + 1), w)[:, None]) and not elsewhere.any():
+            which = "itself alone" if w == 1 else f"the last {w} tokens alone"
+            return Hint("cache-truncated", f"In {name}, a token sees {which}.")
     if same(elsewhere[:, [8 + t for t in TEXT[:n]]], even):
         return Hint("cache-keys-values-swapped", f"With W_Q = 0, {name} takes the mean of keys, not of values.")
     return Hint(None, f"With W_Q = 0, {name} does not take the mean of the values up to each token.")

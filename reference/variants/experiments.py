@@ -558,7 +558,8 @@ def served(name: str, variant: Variant) -> Callable[..., Any]:
     function = getattr(measured, name)
 
     def serve(*args: Any, **kwargs: Any) -> Any:
-        return function(variant, *(_over[name]() if name in _over else ()), *args, **kwargs)
+        own = {"causal_mask": import_module("attention").causal_mask} if name == "append_invariance_gap" else {}
+        return function(variant, *(_over[name]() if name in _over else ()), *args, **kwargs, **own)
 
     return serve
 

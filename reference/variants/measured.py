@@ -443,8 +443,9 @@ def append_invariance_gap(
     W_Q: Array,
     W_K: Array,
     W_V: Array,
+    causal_mask: Callable[..., Array] = causal_mask,
 ) -> float:
-    """Over a self_attention."""
+    """Over a self_attention, and a causal_mask."""
     if variant.pick("gap") == "constant":
         return float(variant.value("gap"))
     n, causal = len(X), variant.pick("causal")

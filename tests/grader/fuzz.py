@@ -108,8 +108,11 @@ def odd(outcome: Outcome, rng: np.random.Generator) -> Outcome:
         made = replace(outcome, echo=tuple(changed(list(outcome.echo), rng)) if outcome.echo else (None,))
     else:
         made = replace(outcome, value=changed(outcome.value, rng))
+    reply = {"is": "outcome", **as_data(made)}
+    if kind == 2:  # a part less: no outcome at all
+        del reply[[*reply][1 + rng.integers(len(reply) - 1)]]
     try:
-        return answers.outcome(answers.read(wire.encode({"is": "outcome", **as_data(made)})))
+        return answers.outcome(answers.read(wire.encode(reply)))
     except wire.BadFrame:
         return Outcome("crashed", text="the process spoke in the worker's place")
 

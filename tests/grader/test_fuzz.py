@@ -26,7 +26,7 @@ def test_what_is_changed_is_what_a_worker_could_say() -> None:
     rng = np.random.default_rng(0)
     answer = fuzz.Outcome("value", {"shape": (1, 2), "rows": [np.ones((2, 3)), 1.0]})
     kinds = {fuzz.odd(answer, rng).kind for _ in range(300)}
-    assert {"value", "raised"} <= kinds <= {"value", "raised", "crashed"}
+    assert kinds == {"value", "raised", "crashed"}
 
 
 def test_a_check_that_takes_an_answer_for_what_it_is_not_is_found() -> None:

@@ -38,6 +38,9 @@ GENERIC = frozenset(
 OF_EARLIER_CALLS = frozenset({"cache-shared-state", "stale-result", "not-deterministic"})
 """Faults that show in what came before a case, and not in the case alone."""
 
+TWINS = {"batch-unsupported": ("softmax-positional-axis",), "softmax-positional-axis": ("batch-unsupported",)}
+"""One mistake that has two names: an axis is counted from the front, so that two dimensions work and a batch does not."""
+
 
 class _Subject(LocalSubject):
     """A group's subject: as a worker's, it can be told to forget, and to end."""
@@ -212,7 +215,7 @@ def complaints(entry: Entry, graded: Verdict | None, student: Verdict | None) ->
     if graded and student:
         for check in student.failed:
             theirs, ours = graded.codes.get(check, set()) - GENERIC, student.codes[check] - GENERIC
-            if theirs and ours and not theirs & ours:
+            if theirs and ours and not theirs & {twin for code in ours for twin in (code, *TWINS.get(code, ()))}:
                 found.append(
                     f"{check}: the grader names {', '.join(sorted(theirs))}, the student's run {', '.join(ours)}"
                 )
