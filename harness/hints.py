@@ -44,9 +44,6 @@ NEVER_RAISING = (
 )
 """Faults (by how their codes begin) that change numbers, and end no call with an exception."""
 
-SELDOM = 0.03
-"""A fault that fails a check on a smaller share of its draws is not taken for the reason that it failed."""
-
 BUILT_ON = {"self_attention": ("project", "sdpa"), "sdpa": ("softmax",)}
 
 
@@ -86,7 +83,7 @@ class Hints:
         if found and raised:
             nearest = min(_away(hint, result) for hint in found)
             found = [hint for hint in found if _away(hint, result) == nearest < ELSEWHERE]
-        sure = sorted(found, key=lambda hint: -_share(result.check, hint))  # of equals the first stays first
+        sure = sorted(found, key=lambda hint: _doubt(result.check, hint))  # of equals the first stays first
         about = (hint for hint in sure if hint.code in result.check.about and hint.family in result.check.families)
         named = (hint for hint in sure if hint.code is not None)
         return next((hint for hints in (about, named, found) for hint in hints), None)
@@ -99,14 +96,20 @@ class Hints:
 
 
 def explains(check: Check, code: str) -> bool:
-    """Whether this fault can fail this check, as far as that is known, and not by a rare chance alone."""
+    """Whether this fault can fail this check, as far as that is known."""
+    return _share(check, code) is None or code in BREAKS[check.id]
+
+
+def _share(check: Check, code: str | None) -> float | None:
+    """On what share of the check's draws this fault fails it; None where that is not known."""
     known = check.id in BREAKS and any(code in codes for codes in BREAKS.values())
-    return not known or BREAKS[check.id].get(code, 0.0) >= SELDOM
+    return BREAKS[check.id].get(code or "", 0.0) if known else None
 
 
-def _share(check: Check, hint: Hint) -> float:
-    """On what share of the check's draws what was seen fails it; where that is not known, on all."""
-    return BREAKS.get(check.id, {}).get(hint.like or hint.code or "", 1.0)
+def _doubt(check: Check, hint: Hint) -> float:
+    """What speaks against a hint beside others: the share of the check's draws that its fault lets pass."""
+    share = _share(check, hint.like or hint.code)
+    return 0.0 if share is None else 1 - share
 
 
 ELSEWHERE = 2
