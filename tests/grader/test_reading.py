@@ -40,22 +40,22 @@ def gone(*_: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("work", "limit"),
+    ("work", "until", "limit"),
     [
-        (for_ever, "more than 1 s of CPU"),
-        (much, "more than 64 MiB"),
-        (broken, "more than it can (ZeroDivisionError: by nothing)"),
-        (lambda tell: time.sleep(60), "longer than there was time for"),
+        (for_ever, 60, "more than 1 s of CPU"),
+        (much, 60, "more than 64 MiB"),
+        (broken, 60, "more than it can (ZeroDivisionError: by nothing)"),
+        (lambda tell: time.sleep(60), 2, "longer than there was time for"),
     ],
 )
-def test_a_limit_is_told_beside_what_came_before_it(work: Any, limit: str) -> None:
+def test_a_limit_is_told_beside_what_came_before_it(work: Any, until: float, limit: str) -> None:
     """CPU, memory, an exception, and the time that is left."""
 
     def reads(tell: reading.Tell) -> None:
         tell({"first": (1, None, "word")})
         work(tell)
 
-    assert reading.read(reads, time.monotonic() + 5) == reading.Read(({"first": (1, None, "word")},), limit)
+    assert reading.read(reads, time.monotonic() + until) == reading.Read(({"first": (1, None, "word")},), limit)
 
 
 def test_what_is_read_within_its_limits_is_whole() -> None:
