@@ -655,7 +655,7 @@ def _attend_in_place(
     "step1.mask.true-shows-false-hides",
     cases=unequal_heads(),
     examples=8,
-    about=MASK,
+    about=(*MASK, "softmax-wrong-axis"),
 )
 def true_shows_false_hides(subject: Subject, case: Heads) -> None:
     """A key gets weight exactly 0 where the mask is False, and some weight where it is True."""
