@@ -297,9 +297,8 @@ class _Judge:
                         self.submission.root if needs == "files" else stack.enter_context(self._subject(needs, follow))
                     )
                     if needs != "files" and not follow and self.submission.has(_MODULES[needs]):
-                        subject.load(
-                            _MODULES[needs]
-                        )  # before anything else is asked: a slow file then loads once for all groups
+                        # before anything else is asked: a slow file then loads once for all groups
+                        subject.load(_MODULES[needs])
                 measured = contextlib.nullcontext() if self.rubric.weight_of(c) else self._measuring()
                 with loosened(by=self.rubric.tolerance_of(c.id)), measured:
                     results[c.id] = self._verdict(c, subject, needs, follow)

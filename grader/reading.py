@@ -95,9 +95,11 @@ def _child(work: Callable[[Tell], None], link: socket.socket, parent: int) -> No
 
 
 def run(check: Check, folder: Any, seed: int, until: float | None = None) -> CheckResult:
-    """The result of a check of files; one that reaches a limit over them has failed."""
+    """The result of a check of files; one that reaches a limit over them has failed. It was not run where `until` came first."""
     began = time.monotonic()
     found = read(lambda tell: tell(_result(check, folder, seed)), until)
+    if not found.told and until is not None and time.monotonic() >= until:
+        return CheckResult(check, "not-run", reason="the time for it was up", seconds=time.monotonic() - began)
     if not found.told:
         failure = Fail(f"reading the file takes {found.limit}", "a file that opens at once")
         return CheckResult(check, "failed", failure, seconds=time.monotonic() - began)

@@ -255,9 +255,8 @@ def _time_attention(subject: Asking) -> Iterator[Hint]:
     alike, fewer, again = timed((1.0,) * 7, 2, 5), timed((1.0,) * 5, 2, 3), timed((1.0,) * 7, 2, 5)
     if alike is None or fewer is None or again is None:
         return
-    if not np.array_equal(
-        alike, again
-    ):  # another clock may have counted for long: a call changes little of its reading
+    # exactly: another clock may have counted for long, and a call then changes little of its reading
+    if not np.array_equal(alike, again, equal_nan=True):
         seen = f"The same calls come out as {alike[0]:.9g} s and, asked again, as {again[0]:.9g} s"
         seen += ": another clock is read than the one given."
         yield Hint("timing-wrong-clock", seen)

@@ -88,6 +88,12 @@ def test_a_check_of_files_that_reaches_a_limit_has_failed(submission: Any, run: 
     assert found.failure.seen.startswith("reading the file takes more than ")
 
 
+def test_a_check_of_files_that_the_whole_gradings_limit_ends_has_not_failed(submission: Any) -> None:
+    """That there was no time left is no fault of the file."""
+    found = reading.run(Check("step9.x", 9, "T.", for_ever, needs="files"), submission(), 0, time.monotonic())
+    assert (found.status, found.failure) == ("not-run", None)
+
+
 def _staged(path: Path) -> tuple[set[str], list[str], bool]:
     with intake.staged(path) as found:
         return set(found.files), [f.text for f in found.findings], found.torch

@@ -225,3 +225,10 @@ def test_an_unusual_correct_form_gets_no_hint(tmp_path: Path, name: str) -> None
     folder = replace(laid_over_base(tmp_path / "lab", BASE), functions)
     assert first_hint(folder) == ("", None)
     assert all_hints(folder) == {family: [] for family in FAMILIES}
+
+
+def test_times_that_are_not_numbers_are_no_sign_of_another_clock(tmp_path: Path) -> None:
+    """NaN, asked for again, is the same answer."""
+    folder = laid_over_base(tmp_path / "lab", BASE)
+    times = 'def time_attention(attend, ns, **_):\n    return np.full(len(ns), float("nan"))\n'
+    assert "timing-wrong-clock" not in all_hints(replace(folder, [times]), ["time_attention"])["time_attention"]
