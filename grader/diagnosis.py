@@ -163,9 +163,11 @@ def explain(
         ]
     if not matches and grouped:
         in_groups = _in_groups(family, asked, observations, most)
-        if in_groups.matched:
-            return in_groups
-        matches = _Search(family, observations, min(most, MOST_WRONG)).least(asked)
+        if not in_groups.matched or len(in_groups.options) > MOST_LATER:
+            # two faults that undo each other in what shows are fewer than three that come to the same
+            matches = _Search(family, observations, min(most, MOST_LATER), seen={}).least(asked)
+        if not matches and not in_groups.matched:
+            matches = _Search(family, observations, min(most, MOST_WRONG)).least(asked)
         if not matches:
             return in_groups
     return _explanation(family, asked, observations, [match.wrong() for match in matches], matched=True)
@@ -251,9 +253,18 @@ def families() -> dict[str, Any]:
 class _Search:
     """The variants with the fewest faults that answer as observed, to a relative precision of `rounding` times eps."""
 
-    def __init__(self, family: Any, observations: Mapping[str, Answer], most: int, rounding: float = ROUNDING) -> None:
+    def __init__(
+        self,
+        family: Any,
+        observations: Mapping[str, Answer],
+        most: int,
+        rounding: float = ROUNDING,
+        seen: Mapping[str, frozenset[str]] | None = None,
+    ) -> None:
         self.family, self.observations, self.most, self.rounding = family, observations, most, rounding
-        self.seen = self.family.seen(observations) if hasattr(self.family, "seen") else {}
+        self.seen = seen
+        if seen is None:
+            self.seen = self.family.seen(observations) if hasattr(self.family, "seen") else {}
         self.options: dict[str, tuple[Option, ...]] = {}
         self.few = sum(len(d.options) for d in family.SPACE) < FEW
         self.compared = 0
