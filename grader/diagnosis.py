@@ -262,9 +262,9 @@ class _Search:
         seen: Mapping[str, frozenset[str]] | None = None,
     ) -> None:
         self.family, self.observations, self.most, self.rounding = family, observations, most, rounding
-        self.seen = seen
         if seen is None:
-            self.seen = self.family.seen(observations) if hasattr(self.family, "seen") else {}
+            seen = family.seen(observations) if hasattr(family, "seen") else {}
+        self.seen = seen
         self.options: dict[str, tuple[Option, ...]] = {}
         self.few = sum(len(d.options) for d in family.SPACE) < FEW
         self.compared = 0
