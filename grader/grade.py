@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import platform
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +44,8 @@ from harness.subject import LIMITS
 
 # Ways a call ends that say little by themselves: a fault that explains them is named in their place.
 GENERIC = frozenset({"raised", "wrong-shape", "not-finite", "not-an-array", "wrong-dtype"})
+LEFT_BEHIND = ("stale-result", "cache-shared-state")
+"""Faults that show in a call for what calls before it left: that call alone is right."""
 
 INTAKE = 0.4  # of a time limit, that taking in what was handed in may take
 SHARE = 0.8  # of a time limit after which nothing more is asked: what was judged is to be written in the rest
@@ -387,9 +389,9 @@ class _Judge:
             named = {code: e for code, e in known.items() if code in check.about} or known
         if named:
             return tuple((code, _proof(explanation)) for code, explanation in named.items())
-        unsteady = self._unsteady(result, needs, follow)
-        if unsteady:
-            return ((unsteady, ""),)
+        left = self._carried_over(result, needs, follow, [code for e in found.values() for code in e.codes])
+        if left:
+            return ((left, ""),)
         hints = [hint for hint in self._hints(result, needs, follow) if hint.code is not None]
         if set(check.families) <= set(blame.FAMILIES):
             hints = [h for h in hints if h.code and blame.breaks(check, result.case, seed, h.code, check.families)]
@@ -398,11 +400,11 @@ class _Judge:
         seen = {str(hint.code): hint.seen for hint in reversed(hints)}
         return tuple(reversed(seen.items())) or ((failure.code or UNRECOGNISED, ""),)
 
-    def _unsteady(self, result: CheckResult, needs: str, follow: bool) -> str:
-        """The code of a result that changes from call to call, where that is why this check of the same file fails.
+    def _carried_over(self, result: CheckResult, needs: str, follow: bool, named: Iterable[str]) -> str:
+        """The code of what an earlier call leaves behind, where that is why this check of the same file fails.
 
-        No search can match such answers. A remembered result is the reason only where the failing case passes when it is the
-        first thing that is asked; noise, once it was seen, is in everything that the same file computes.
+        No search can match such answers. A remembered result or a store that caches share is the reason only where the failing
+        case passes when it is the first thing that is asked; noise, once it was seen, is in everything that the file computes.
         """
         module = {name.partition(".")[0] for name in result.check.functions}
         seen = {
@@ -412,7 +414,8 @@ class _Judge:
         }
         if "not-deterministic" in seen:
             return "not-deterministic"
-        if "stale-result" not in seen or self.sandbox.time_is_up():
+        left = [code for code in LEFT_BEHIND if code in seen or code in named]
+        if not left or self.sandbox.time_is_up():
             return ""
         try:
             with self._subject(needs, follow) as subject, self.sandbox.uncounted():
@@ -422,7 +425,7 @@ class _Judge:
         except Exception as error:  # as with a search that breaks
             self.faults.append(f"{result.check.id} asked alone: {type(error).__name__}: {error}"[:300])
             return ""
-        return "stale-result"
+        return left[0]
 
     def _hints(self, result: CheckResult, needs: str, follow: bool) -> list[Hint]:
         """What the submission's own outputs give away, where the search has no name for it; as a student's own run looks."""

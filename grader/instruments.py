@@ -114,15 +114,15 @@ def over_attention(subject: Subject) -> Iterator[tuple[Subject, Attention]]:
 Plan = list[list[Step]]
 
 
-def plans(rng: np.random.Generator) -> tuple[tuple[Plan, int], ...]:
+def plans(rng: np.random.Generator, wait: int = 2) -> tuple[tuple[Plan, int], ...]:
     """What two `fn` do, and the bytes that each holds at its peak, drawn anew: no number is known before.
 
     The first block, the largest, all together and the end each differ from the peak by more than a measurement may.
     """
     first, second, before, third, fourth = (int(rng.integers(n, n + n // 8)) for n in (36, 28, 42, 46, 50))
     return (
-        (plan([], [first, second], 8), (first + second + 1) * MIB),
-        (plan([before], [third, fourth], 1), (third + fourth + 1) * MIB),
+        (plan([], [first, second], 8, wait), (first + second + 1) * MIB),
+        (plan([before], [third, fourth], 1, wait), (third + fourth + 1) * MIB),
     )
 
 

@@ -34,6 +34,8 @@ import contextlib
 import dataclasses
 import inspect
 import itertools
+import math
+import mmap
 import sys
 import time
 import traceback
@@ -354,7 +356,7 @@ class Executor:
         if isinstance(value, Dtype):
             return _dtype(value, self.backend() == "torch")
         if isinstance(value, Blank):
-            return np.zeros(value.shape, value.dtype)
+            return _blank(value)
         if isinstance(value, Callback):
             return self._function(value)
         if isinstance(value, Proxy):
@@ -553,6 +555,14 @@ def _lay(laid: Laid) -> Array:
         array = np.array(source)
     array.flags.writeable = laid.writeable
     return array
+
+
+def _blank(value: Blank) -> Any:
+    """Zeros on pages of their own, which cost nothing until they are touched: malloc may have a used block, and fills it."""
+    n_bytes = math.prod(value.shape) * np.dtype(value.dtype).itemsize
+    if not n_bytes or not hasattr(mmap, "MAP_PRIVATE"):
+        return np.zeros(value.shape, value.dtype)
+    return np.ndarray(value.shape, value.dtype, mmap.mmap(-1, n_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
 
 
 def _tensor(array: Array) -> Any:

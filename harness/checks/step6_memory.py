@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from harness.check import Fail, check, note
 from harness.checks.step5_exponent import finite
 from harness.expect import Asked, ask, spell_value
 from harness.subject import Call, Subject
-from harness.values import Blank, Callback, Handle
+from harness.values import Callback, Handle
 
 BYTES, PEAK, LARGEST = "experiments.score_bytes", "experiments.measure_peak_memory", "experiments.largest_n"
 
@@ -84,12 +85,12 @@ MIB = 2**20
 Step = tuple[str, int]  # ("take", bytes), ("drop", which take) or ("wait", milliseconds)
 
 
-def plan(before: list[int], at_peak: list[int], after: int) -> list[list[Step]]:
+def plan(before: list[int], at_peak: list[int], after: int, wait: int = 2) -> list[list[Step]]:
     """What an `fn` does, in pieces: takes and drops the blocks of `before`, holds those of `at_peak` for a while, drops them,
-    and takes `after`. Sizes in MiB; the peak is 1 MiB above the sum of `at_peak`."""
+    and takes `after`. Sizes in MiB; the peak is 1 MiB above the sum of `at_peak`, and lasts ten times `wait` milliseconds."""
     first = len(before) + len(at_peak)
     # for who looks now and then
-    for_a_while = [step for i in range(10) for step in (("take", MIB), ("wait", 2), ("drop", first + i))]
+    for_a_while = [step for i in range(10) for step in (("take", MIB), ("wait", wait), ("drop", first + i))]
     return [
         *([("take", size * MIB)] for size in before),
         [("drop", i) for i in range(len(before))] or [("wait", 0)],
@@ -98,6 +99,17 @@ def plan(before: list[int], at_peak: list[int], after: int) -> list[list[Step]]:
         [("drop", i) for i in range(len(before), first)],
         [("take", after * MIB)],
     ]
+
+
+def patiently(judge: Callable[[int], None]) -> None:
+    """Judges with a peak that lasts 20 ms, and where that fails with one of 200 ms, whose verdict stands.
+
+    A submission's thread that looks now and then at the memory may not get its turn sooner on a busy machine.
+    """
+    try:
+        judge(2)
+    except Fail:
+        judge(20)
 
 
 class Fn:
@@ -163,12 +175,16 @@ def unit_of(value: float, n_bytes: float) -> str | None:
 )
 def peak_and_not_the_end(subject: Subject) -> None:
     """What fn held for a while and freed again counts: `allocated` is the peak, not what is left at the end."""
-    asked = Fn(subject, plan([], [HELD], AT_END)).measured()
-    allocated, _ = peak_of(asked)
-    if allocated < HELD * MIB / 2:
-        code = "wrong-unit" if unit_of(allocated, HELD * MIB) else "memory-not-peak"
-        seen = f"allocated is {allocated:,.6g} where fn held {HELD} MiB for a while, and {AT_END} at its end"
-        raise asked.fail(seen, f"about {HELD * MIB:,} bytes", code)
+
+    def judge(wait: int) -> None:
+        asked = Fn(subject, plan([], [HELD], AT_END, wait)).measured()
+        allocated, _ = peak_of(asked)
+        if allocated < HELD * MIB / 2:
+            code = "wrong-unit" if unit_of(allocated, HELD * MIB) else "memory-not-peak"
+            seen = f"allocated is {allocated:,.6g} where fn held {HELD} MiB for a while, and {AT_END} at its end"
+            raise asked.fail(seen, f"about {HELD * MIB:,} bytes", code)
+
+    patiently(judge)
 
 
 @check(
@@ -184,18 +200,22 @@ def peak_of_each_call(subject: Subject, rng: np.random.Generator) -> None:
     big, small, kept = (
         int(rng.integers(least, least + 8)) for least in (160, 34, 40)
     )  # MiB, above what malloc takes of its heap
-    first = Fn(subject, plan([], [big], 1)).measured()
-    before, _ = peak_of(first)
-    held = subject.ask(Call("@array", (Blank((kept * MIB,), "uint8"),)))  # stays there while fn is measured
-    again = Fn(subject, plan([], [small], 1)).measured()
-    allocated, _ = peak_of(again)
-    if isinstance(held[0].value, Handle):
-        subject.ask(Call("@drop", ([held[0].value.id],)))
-    if small * MIB / 2 <= allocated <= 1.5 * small * MIB:
-        return
-    scaled = abs(allocated * big - before * small) < 0.2 * before * small  # both are as wrong: of another unit, say
-    seen = f"allocated is {allocated:,.6g} for an fn that takes {small} MiB, after one that took {big} and gave {before:,.6g}"
-    raise again.fail(seen, f"about {small * MIB:,} bytes", None if scaled else "memory-not-peak")
+
+    def judge(wait: int) -> None:
+        first = Fn(subject, plan([], [big], 1, wait)).measured()
+        before, _ = peak_of(first)
+        held = subject.ask(Call("@random", ([[kept * MIB // 8]], "float64", 0)))[0].value  # there while fn is measured
+        again = Fn(subject, plan([], [small], 1, wait)).measured()
+        allocated, _ = peak_of(again)
+        if isinstance(held, list):
+            subject.ask(Call("@drop", ([handle.id for handle in held if isinstance(handle, Handle)],)))
+        if small * MIB / 2 <= allocated <= 1.5 * small * MIB:
+            return
+        scaled = abs(allocated * big - before * small) < 0.2 * before * small  # both are as wrong: of another unit, say
+        seen = f"allocated is {allocated:,.6g} for an fn that takes {small} MiB, after one that took {big} and gave {before:,.6g}"
+        raise again.fail(seen, f"about {small * MIB:,} bytes", None if scaled else "memory-not-peak")
+
+    patiently(judge)
 
 
 MOST_CALLS = 400  # no search that asks a number of times like log n, or its square, comes near
