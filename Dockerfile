@@ -23,7 +23,7 @@ FROM worker-cpu AS worker-gpu
 ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility
 
 FROM worker-cpu AS judge
-COPY pyproject.toml README.md ./
+COPY pyproject.toml README.md LICENSE ./
 COPY reference reference
 COPY grader grader
 COPY rubrics rubrics

@@ -31,6 +31,7 @@ Built-in names beside "module.function":
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import dataclasses
 import inspect
 import itertools
@@ -332,6 +333,7 @@ class Executor:
         return a is b
 
     def _do_plan(self, piece: Callable[[], Any]) -> Plan:
+        _give_back_what_is_free()
         return Plan(piece)
 
     def _do_sdpa(self, q: Array, k: Array, v: Array, mask: Array | None = None, scale: float | None = None) -> Any:
@@ -555,6 +557,14 @@ def _lay(laid: Laid) -> Array:
         array = np.array(source)
     array.flags.writeable = laid.writeable
     return array
+
+
+def _give_back_what_is_free() -> None:
+    """Has malloc, where it can, give the system back what it keeps of freed blocks: what is then taken counts as resident anew."""
+    with contextlib.suppress(
+        AttributeError, TypeError, OSError
+    ):  # only glibc has it; Windows names its library otherwise
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def _blank(value: Blank) -> Any:

@@ -39,5 +39,9 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What needs containers first: it takes longest, and shares images that one worker then makes once."""
+    """What takes minutes is slow as well. What needs containers comes first: it takes longest, and shares images that one worker
+    then makes once."""
+    for item in items:
+        if item.get_closest_marker("long"):
+            item.add_marker("slow")
     items.sort(key=lambda item: item.get_closest_marker("docker") is None)

@@ -136,7 +136,7 @@ def test_gradescopes_image_takes_a_courses_own_tests_and_says_where_one_is_missi
     """A rubric's own tests go in beside it; without them the build ends, and names the line."""
     for name in ("harness", "reference", "grader", "rubrics", "student_template", "examples"):
         shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-    for name in ("Dockerfile", ".dockerignore", "constraints.txt", "pyproject.toml", "README.md"):
+    for name in ("Dockerfile", ".dockerignore", "constraints.txt", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     rubric = (ROOT / "rubrics" / "lab.yaml").read_text() + "\ntests: [test_ours.py]\n"
     (tmp_path / "ours.yaml").write_text(rubric)

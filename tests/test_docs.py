@@ -17,7 +17,12 @@ from harness.messages import MESSAGES
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), ROOT / "student_template" / "README.md"]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(DOCS.glob("*.md")),
+    ROOT / "student_template" / "README.md",
+]
 SET_UP = ("scripts/setup", "source .venv/bin/activate")
 
 
@@ -88,7 +93,7 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
             assert (file.parent / target.partition("#")[0]).exists(), target
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_students_journey_works_as_written(tmp_path: Path) -> None:
     """The commands of docs/student.md, in order, in an empty folder: a zip, a red test, a table, a packed submission."""
     (tmp_path / "work").mkdir()

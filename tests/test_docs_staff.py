@@ -24,7 +24,7 @@ def shell(tmp_path: Path) -> Shell:
     project = tmp_path / "project"
     for name in SOURCES:
         shutil.copytree(ROOT / name, project / name, ignore=shutil.ignore_patterns("__pycache__"))
-    for name in ("pyproject.toml", "constraints.txt", "README.md", "Dockerfile", ".dockerignore"):
+    for name in ("pyproject.toml", "constraints.txt", "README.md", "LICENSE", "Dockerfile", ".dockerignore"):
         shutil.copy(ROOT / name, project / name)
     return Shell(project, project)
 
@@ -39,7 +39,7 @@ def docker_lines(page: Path) -> list[str]:
 PRINTED = {"README.md": "Softmax over the queries", "staff.md": "✓ base", "ta.md": "2 results in results-in-containers"}
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_staffs_journey_works_as_written(shell: Shell) -> None:
     """A graded submission, an autograder with a new secret beside the old, the other platforms' files."""
     (shell.folder / "secret.txt").write_text("of last year\n")
@@ -51,7 +51,7 @@ def test_the_staffs_journey_works_as_written(shell: Shell) -> None:
     assert json.loads((shell.folder / "results.json").read_text())["gradable"] and (shell.folder / "junit.xml").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_tas_journey_works_as_written(shell: Shell) -> None:
     """A batch, a rerun of what is flagged and of one by name, the gradebook."""
     for line in commands("ta.md"):

@@ -15,7 +15,7 @@ from grader.rubric import load_rubric
 SOURCES = Path(grader.__file__).parents[1]
 IMAGE = Path(__file__).parent / "image"
 PACKAGES = ("harness", "reference", "grader", "rubrics", "student_template", "examples/base", "examples/torch")
-PAGES = ("pyproject.toml", "constraints.txt", "README.md")
+PAGES = ("pyproject.toml", "constraints.txt", "README.md", "LICENSE")
 TIME_LIMIT = 600.0  # seconds: what the platform gives where nobody has asked for more
 _DATE = (1980, 1, 1, 0, 0, 0)  # the first that a zip can hold: the same files give the same bytes
 

@@ -58,7 +58,7 @@ def student_files(template: Path, tools: Path, rubric: Rubric, chapter_link: str
     for module in contract.MODULES:
         _hold_to_stubs(f"{module}.py", files[f"{module}.py"])
     for name in walk(tools):
-        if name.endswith((".py", "py.typed")) and name.partition("/")[0] not in JUDGES_OWN:
+        if name.endswith((".py", "py.typed", "LICENSE")) and name.partition("/")[0] not in JUDGES_OWN:
             files[f"{TOOLS}/{name}"] = (tools / name).read_bytes()
     files[f"{TOOLS}/course.json"] = _course(rubric, chapter_link)
     files["pyproject.toml"] = resources.files("grader.release").joinpath("student.toml").read_bytes()

@@ -77,13 +77,22 @@ def read(v: Variant, decision: str, observations: Mapping[str, Answer]) -> tuple
 def random_mask(rng: np.random.Generator, *shape: int) -> Array:
     """A mask (..., n, m) that shows and hides something in every row and every column, and is not its own transpose."""
     while True:
-        mask = rng.random(shape) < 0.5
-        lines = [mask.any(-1), ~mask.all(-1)]
+        before = rng.bit_generator.state
+        masks = rng.random((MASKS, *shape)) < 0.5
+        lines = [masks.any(-1), ~masks.all(-1)]
         if shape[-2] > 1:
-            lines += [mask.any(-2), ~mask.all(-2)]
-        turned = np.swapaxes(mask, -1, -2)
-        if all(line.all() for line in lines) and not np.array_equal(mask, turned):
-            return mask
+            lines += [masks.any(-2), ~masks.all(-2)]
+        tells = np.logical_and.reduce([line.reshape(MASKS, -1).all(1) for line in lines])
+        if shape[-1] == shape[-2]:
+            tells &= (masks != np.swapaxes(masks, -1, -2)).reshape(MASKS, -1).any(1)
+        if tells.any():
+            first = int(tells.argmax())
+            rng.bit_generator.state = before  # as though they had been drawn one by one up to the first that will do
+            rng.random((first + 1, *shape))
+            return np.array(masks[first])
+
+
+MASKS = 512  # drawn at once
 
 
 def probes(seed: int) -> tuple[Probe, ...]:

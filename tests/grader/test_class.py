@@ -17,7 +17,7 @@ from grader.course import batch
 from grader.course.cli import batch_command, gradebook_command
 from tests.conftest import BASE, ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 EMPTY, NOTEBOOK, OTHER = (
     f"Nothing here can be graded: {why}" for why in ("it is empty", "attention.ipynb is there", "sorting.py is there")

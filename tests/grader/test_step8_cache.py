@@ -50,7 +50,7 @@ def test_right_answers_are_explained_by_no_fault() -> None:
     assert (found.codes, found.matched) == ((), True)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_every_single_fault_is_named_exactly() -> None:
     """One wrong option alone is named by its code."""
     singles = [Variant({d: o}) for d, o in one_of_each(random.Random(1))]

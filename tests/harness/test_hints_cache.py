@@ -66,7 +66,7 @@ def label(variant: Variant) -> str:
     return ", ".join(f"{name}: {option.name}" for name, option in variant.items())
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_no_wrong_option_is_taken_for_another(tmp_path: Path) -> None:
     """Each option of the reference's wrong caches: what is named is its code; and all but a few kinds are named."""
     accused, missed = {}, []

@@ -10,9 +10,26 @@ from tests.labs.attention.edits import Entry, entries
 FAST = {"k-capital-t", "k-einsum", "scale-left-out", "softmax-without-maximum", "softmax-by-logarithms"}
 """The entries that every run judges; the others are slow together."""
 
+LONG = {
+    "cache-unused--own-attention",
+    "cache-unused--patched-clock",
+    "cache-unused--remembers",
+    "cache-unused--slow-step",
+    "softmax-of-thousands-never-ends",
+    "speedup-faked",
+    "speedup-faked--busy",
+    "speedup-faked--in-forward",
+    "speedup-faked--patched-clock",
+}
+"""Those whose limits must be reached, or whose costs must be measured again."""
+
 
 def cases() -> list[Any]:
-    return [pytest.param(e, id=e.name, marks=[] if e.name in FAST else pytest.mark.slow) for e in entries()]
+    return [pytest.param(e, id=e.name, marks=_marks(e.name)) for e in entries()]
+
+
+def _marks(name: str) -> list[pytest.MarkDecorator]:
+    return [] if name in FAST else [pytest.mark.long if name in LONG else pytest.mark.slow]
 
 
 @pytest.mark.parametrize("entry", cases())

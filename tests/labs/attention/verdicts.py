@@ -12,7 +12,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +27,7 @@ from harness.check import CheckResult
 from harness.local import PUBLIC_SECRET, Held, public_checks
 from harness.messages import MESSAGES
 from harness.plugin import Lab
-from harness.subject import Call, LocalSubject, StandIns
+from harness.subject import Call, StandIns
 from tests.labs.attention.edits import Entry, write
 
 GENERIC = frozenset(
@@ -42,7 +42,7 @@ TWINS = {"batch-unsupported": ("softmax-positional-axis",), "softmax-positional-
 """One mistake that has two names: an axis is counted from the front, so that two dimensions work and a batch does not."""
 
 
-class _Subject(LocalSubject):
+class _Subject(Held):
     """A group's subject: as a worker's, it can be told to forget, and to end."""
 
     device = "cpu"
@@ -89,7 +89,9 @@ class InProcess:
     def group(
         self, kind: str, stand_ins: StandIns | None = None, backend: str = "numpy", device: str = "cpu"
     ) -> Iterator[_Subject]:
-        yield _Subject(self.root, stand_ins)
+        subject = _Subject(self.root, stand_ins)
+        with subject.held():
+            yield subject
 
 
 @dataclass
@@ -117,18 +119,25 @@ class Verdict:
         return "\n".join([*lines, *(f"    {text}" for text in (*sorted(self.other), *self.problems))])
 
 
+COSTS = ("step8.growth.cached", "step8.growth.recomputed")
+"""Checks that measure for seconds what a cost grows with: asked of right entries, in a sandbox, and of faults that they must fail."""
+
+
 @cache
-def _rubric() -> Rubric:
-    return load_rubric()
+def _rubric(costs: bool) -> Rubric:
+    rubric = load_rubric()
+    none = {id: replace(rubric.rule(id), weight=0.0) for id in COSTS}
+    return rubric if costs else replace(rubric, rules={**rubric.rules, **none})
 
 
 def graded(entry: Entry) -> Verdict:
     """The grader's judgement, with the public seed."""
     verdict = Verdict("grader")
+    costs = entry.kind == "right" or entry.sandbox or not set(COSTS).isdisjoint(entry.checks)
     sandbox = contextlib.nullcontext() if entry.sandbox else mock.patch.object(grading, "Sandbox", InProcess)
     with tempfile.TemporaryDirectory() as scratch, sandbox, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of overflow and the like: what came of it is said
-        report = grading.grade(write(entry, Path(scratch, "submission")), rubric=_rubric(), steps=set(entry.steps))
+        report = grading.grade(write(entry, Path(scratch, "submission")), rubric=_rubric(costs), steps=set(entry.steps))
     verdict.problems += [f"the grader's own fault: {text}" for text in report.faults.values()]
     verdict.other |= {found["code"] for found in (*report.findings, *report.integrity)} - {"entry-refused"}
     for step in report.steps:
