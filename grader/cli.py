@@ -19,7 +19,7 @@ import click
 from rich.console import Console
 
 from grader.outputs import github_summary, output_options, writer
-from grader.render.files import unwritable
+from grader.render.files import unwritable, write_atomically
 from grader.render.github import muted
 from grader.stopping import stopped_in_order
 
@@ -79,6 +79,13 @@ TIME_LIMIT = 3600.0  # seconds: all that a submission's calls may take, twice ov
     help="Run the submission in a container of this image (Docker's, or a .sif of Apptainer's), the judge outside.",
 )
 @click.option("--gpus", metavar="all|0,1", help="The GPUs that the container may use.")
+@click.option(
+    "--evidence",
+    "evidence_file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write here what was found, for staff: attnlab rescore makes a report of it under another rubric.",
+)
 @click.option("--steps", metavar="1,2,7", help="Only these steps (the report is provisional then).")
 @click.option("--quiet", is_flag=True, help="Print nothing but errors.")
 def grade_command(
@@ -96,12 +103,13 @@ def grade_command(
     device: str,
     container: str | None,
     gpus: str | None,
+    evidence_file: Path | None,
     steps: str | None,
     quiet: bool,
 ) -> None:
     """Grade the submission in PATH, a folder or an archive."""
     with _own_fault(), stopped_in_order():
-        _check_paths(path, outputs)
+        _check_paths(path, outputs | ({"--evidence": evidence_file} if evidence_file else {}))
         summary = github_summary() if github else None
         if gpus and not container:
             raise click.BadParameter("it says what a container may use: name one with --container", param_hint="--gpus")
@@ -112,6 +120,7 @@ def grade_command(
 
             if why := why_no_cuda():
                 raise click.BadParameter(why, param_hint="--device")
+        from grader.evidence import Evidence, to_bytes
         from grader.grade import grade
         from grader.intake import IntakeError
         from grader.policy import Metadata, read_metadata, refusal
@@ -134,6 +143,10 @@ def grade_command(
                 keep(report)
                 progress(report)
 
+            def on_evidence(evidence: Evidence) -> None:
+                if evidence_file:
+                    write_atomically(evidence_file, to_bytes(evidence))
+
             try:
                 report = grade(
                     path,
@@ -148,6 +161,7 @@ def grade_command(
                     began=_started(),
                     image=Image(container, gpus or "") if container else None,
                     on_step=on_step,
+                    on_evidence=on_evidence,
                 )
             except IntakeError as error:
                 raise click.BadParameter(str(error), param_hint="PATH") from None

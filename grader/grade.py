@@ -20,9 +20,10 @@ import numpy as np
 import grader.checks
 import grader.families
 import harness.checks
-from grader import blame, compare, intake, leaderboard, own_tests, pictures, reading, served
+from grader import blame, compare, evidence, intake, leaderboard, own_tests, pictures, reading, served
 from grader.companion import asks_attention_alone
 from grader.diagnosis import UNRECOGNISED
+from grader.evidence import Evidence
 from grader.families import FAMILIES, Family
 from grader.intake import Staged
 from grader.measure import turn
@@ -81,8 +82,10 @@ def grade(
     began: float | None = None,
     image: Image | None = None,
     on_step: Callable[[Report], None] = lambda report: None,
+    on_evidence: Callable[[Evidence], None] = lambda evidence: None,
 ) -> Report:
-    """Grades a folder or an archive; `on_step` gets the report so far at the start, and whenever a step has been judged.
+    """Grades a folder or an archive; `on_step` gets the report so far at the start, and whenever a step has been judged, and
+    `on_evidence` in the end what was found, apart from what the rubric makes of it.
 
     `measure` also runs the checks that only measure: worth nothing, and with numbers that differ from run to run.
     `device` is where tensors lie that attention_torch.py and a kv_cache.py of torch work on: "cpu" or "cuda".
@@ -104,23 +107,31 @@ def grade(
         judge = _Judge(submission, sandbox, rubric, secret, measure, device)
         resources.enter_context(judge.open)
         resources.callback(judge.right.close)
-        on_step(_report(judge, rubric, secret, steps, students, done=False))  # whatever ends this, a report is there
+        on_step(_report(judge, secret, steps, students))  # whatever ends this, a report is there
         for _ in judge.judge_all(steps):
-            on_step(_report(judge, rubric, secret, steps, students, done=False))
+            on_step(_report(judge, secret, steps, students))
         own = own_tests.run(rubric.tests, judge.opened, rubric.visibility, rubric.waived) if rubric.tests else None
-        return _report(judge, rubric, secret, steps, students, done=True, drawn=judge.pictures(), own=own)
+        judged, more = _found(judge, secret, steps, students, done=True, drawn=judge.pictures(), own=own)
+        on_evidence(evidence.gathered(judged, rubric, **more))
+        return build_report(judged, rubric, **more)
 
 
-def _report(
+def _report(judge: _Judge, secret: bytes, steps: set[int] | None, students: Sequence[str]) -> Report:
+    """The report so far."""
+    judged, more = _found(judge, secret, steps, students, done=False)
+    return build_report(judged, judge.rubric, **more)
+
+
+def _found(
     judge: _Judge,
-    rubric: Rubric,
     secret: bytes,
     steps: set[int] | None,
     students: Sequence[str],
     done: bool,
     drawn: Mapping[int, tuple[Picture, ...]] | None = None,
     own: own_tests.OwnTests | None = None,
-) -> Report:
+) -> tuple[list[Judged], dict[str, Any]]:
+    """What a report is made of beside the rubric: the arguments of build_report."""
     judged = list(judge.judged.values())
     if not done:
         judged += [
@@ -128,20 +139,19 @@ def _report(
             for c in judge.chosen(steps)
             if c.id not in judge.judged
         ]
-    return build_report(
-        sorted(judged, key=lambda j: j.check.step),
-        rubric,
-        findings=judge.submission.findings,
-        integrity=tuple(judge.sandbox.integrity),
-        seed=hashlib.sha256(secret).hexdigest()[:12],
-        environment=environment() | _fence(judge.sandbox),
-        faults=judge.faults,
-        students=students,
-        own=own,
-        pictures=drawn,
-        note=compare.words(judge.submission.root),
-        compared=compare.compared(judge.submission.root, judged) if done else (),
-    )
+    more = {
+        "findings": judge.submission.findings,
+        "integrity": tuple(judge.sandbox.integrity),
+        "seed": hashlib.sha256(secret).hexdigest()[:12],
+        "environment": environment() | _fence(judge.sandbox),
+        "faults": judge.faults,
+        "students": students,
+        "own": own,
+        "pictures": drawn,
+        "note": compare.words(judge.submission.root),
+        "compared": compare.compared(judge.submission.root, judged) if done else (),
+    }
+    return sorted(judged, key=lambda j: j.check.step), more
 
 
 def environment() -> dict[str, str]:

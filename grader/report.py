@@ -527,6 +527,8 @@ def clean(text: str, most: int = MOST_TEXT) -> str:
 
 def tables(name: str, value: Any) -> list[Table]:
     """A value as tables: an array as one, a tuple of arrays as one each, anything else as one cell."""
+    if isinstance(value, tuple) and value and all(isinstance(part, Table) for part in value):
+        return list(value)  # made before, and kept as evidence
     name = clean(name, 80)
     if isinstance(value, np.ndarray):
         return [_table(name, value)]

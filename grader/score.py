@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from functools import cache
 
 
 def hundredths(points: float) -> int:
@@ -19,13 +20,18 @@ def split(points: float, weights: Sequence[float]) -> list[int]:
 
     What is left over after rounding down goes to those that lost most by it, the earlier ones first.
     """
+    return [*_split(points, tuple(weights))]
+
+
+@cache
+def _split(points: float, weights: tuple[float, ...]) -> tuple[int, ...]:
     total = sum(Fraction(w) for w in weights)
     if not total:
-        return [0] * len(weights)
+        return (0,) * len(weights)
     whole = hundredths(points)
     exact = [whole * Fraction(w) / total for w in weights]
     shares = [int(e) for e in exact]
     losers = sorted(range(len(exact)), key=lambda i: (shares[i] - exact[i], i))
     for i in losers[: whole - sum(shares)]:
         shares[i] += 1
-    return shares
+    return tuple(shares)

@@ -225,14 +225,14 @@ def run_case(check: Check, subject: Subject, seed: int, case: Any) -> None:
 
 def ordered(checks: Iterable[Check]) -> list[Check]:
     """By step, then so that a check comes after those it stands on, otherwise as registered."""
-    checks = list(checks)
-    done: list[Check] = []
-    ids = {c.id for c in checks}
     todo = sorted(checks, key=lambda c: c.step)
+    done: list[Check] = []
+    waiting = {c.id for c in todo}
     while todo:
         for candidate in todo:
-            if all(i not in ids or any(d.id == i for d in done) for i in candidate.stands_on):
+            if waiting.isdisjoint(candidate.stands_on):
                 done.append(candidate)
+                waiting.remove(candidate.id)
                 todo.remove(candidate)
                 break
         else:

@@ -1,9 +1,9 @@
 """Grades submissions side by side, each in a process of its own, into a folder of results that can be gone on with.
 
-A result is a folder: report.json and report.html, submission.json (where it came from, and whose it is), and what the grader
-printed. One that is final and was graded from what there is now (graded.json) is not graded again, so a batch that was stopped
-goes on where it was; where the submission, the rubric, the secret or a version is another, it is graded anew, and the earlier
-result is kept beside it as `earlier-1`, `earlier-2`, …
+A result is a folder: report.json and report.html, evidence.json (what they were made of), submission.json (where it came
+from, and whose it is), and what the grader printed. One that is final and was graded from what there is now (graded.json) is
+not graded again, so a batch that was stopped goes on where it was; where the submission, the rubric, the secret or a version is
+another, it is graded anew, and the earlier result is kept beside it as `earlier-1`, `earlier-2`, …
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from grader.render.files import write_atomically
 from harness.loader import NOTHING_GRADABLE
 
 REPORT = "report.json"
-KEPT = (REPORT, "report.html", "printed.txt", graded.FILE)
+EVIDENCE = "evidence.json"
+KEPT = (REPORT, "report.html", EVIDENCE, "printed.txt", graded.FILE)
 START = 120.0  # seconds that a grading may take to begin, on a busy machine
 PROGRAM = (sys.executable, "-m", "grader.course.grading", str(os.getpid()))
 
@@ -233,7 +234,14 @@ def run(path: Path, folder: Path, students: Sequence[str], options: Sequence[str
     """Grades one submission into a folder, in a process of its own. Raises OSError."""
     graded.record(folder, {"submission": graded.digest(path), **graded.inputs(options)})
     named = [f"--student={student}" for student in students]  # a name may begin with anything
-    files = ["--json", str(folder / REPORT), "--html", str(folder / "report.html")]
+    files = [
+        "--json",
+        str(folder / REPORT),
+        "--html",
+        str(folder / "report.html"),
+        "--evidence",
+        str(folder / EVIDENCE),
+    ]
     with machines.one() as (more, variables):
         limit = float(options[options.index("--time-limit") + 1]) if "--time-limit" in options else TIME_LIMIT
         command = [*PROGRAM, "grade", str(path.absolute()), *files, *named, *options, *more]
@@ -245,12 +253,17 @@ def run(path: Path, folder: Path, students: Sequence[str], options: Sequence[str
     return replace(load(folder), said=said[-1].removeprefix("Error: ")[:500] if done.returncode else "")
 
 
-def set_aside(folder: Path, new: Path | None = None) -> None:
-    """Keeps a result beside itself, as earlier-1, earlier-2, …; what is in `new` takes its place. Raises OSError."""
+def next_earlier(folder: Path) -> Path:
+    """Where a result is kept beside itself: earlier-1, earlier-2, …"""
     number = 1
     while (folder / f"earlier-{number}").exists():
         number += 1
-    kept = folder / f"earlier-{number}"
+    return folder / f"earlier-{number}"
+
+
+def set_aside(folder: Path, new: Path | None = None) -> None:
+    """Keeps a result beside itself; what is in `new` takes its place. Raises OSError."""
+    kept = next_earlier(folder)
     kept.mkdir()
     for name in KEPT:
         if (folder / name).exists() and new is None:

@@ -9,7 +9,7 @@ import contextlib
 import functools
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -224,7 +224,7 @@ def batch_command(folder: Path, out: Path, machines: Machines, options: list[str
         out.mkdir(parents=True, exist_ok=True)
         if "--seed-file" not in options:
             click.echo("No --seed-file: the inputs are drawn from the public seed, which students have too.", err=True)
-        with contextlib.closing(batch.grade_all(handed, out, options, machines, _progress)) as graded:
+        with _alone(out), contextlib.closing(batch.grade_all(handed, out, options, machines, _progress)) as graded:
             for result in graded:
                 click.echo(_line(result))
     except FolderError as error:
@@ -264,7 +264,7 @@ def rerun_command(results: Path, only: tuple[str, ...], applied: bool, machines:
         if not chosen:
             click.echo("No result is flagged: --only NAME chooses others, and --only all every one.")
         try:
-            with contextlib.closing(rerun.again(chosen, options, machines)) as graded:
+            with _alone(results), contextlib.closing(rerun.again(chosen, options, machines)) as graded:
                 for result, new in graded:
                     click.echo(f"{result.name} ({', '.join(result.flags) or 'as asked'})")
                     for line in rerun.told(result, new, applied):
@@ -278,6 +278,79 @@ def rerun_command(results: Path, only: tuple[str, ...], applied: bool, machines:
     except KeyboardInterrupt:
         click.echo("Stopped. What was not told of yet is as it was.", err=True)
         raise
+
+
+@click.command("rescore")
+@click.argument("results", type=click.Path(path_type=Path))
+@click.option("--rubric", "rubric_file", type=_PATH, help="The rubric as it is now; without it the lab's own.")
+@click.option(
+    "--apply", "applied", is_flag=True, help="Put the new reports in the place of the old, which are kept beside."
+)
+@click.option("--undo", is_flag=True, help="Put back what the latest rescoring has replaced.")
+def rescore_command(results: Path, rubric_file: Path | None, applied: bool, undo: bool) -> None:
+    """Make the reports of a batch's RESULTS anew under another rubric, from what was found: nothing is run.
+
+    Says first who goes up or down and by which check, and what only a rerun can tell. Nothing is replaced without --apply.
+    """
+    from grader.course import batch
+    from grader.course import rescore as rescoring
+    from grader.rubric import RubricError, load_rubric
+
+    if applied and undo:
+        raise click.UsageError("--apply and --undo are both given: choose one.")
+    found = _found(results)
+    try:
+        with _alone(results):
+            if undo:
+                back = [result.name for result in found if rescoring.undo(result)]
+                batch.write_table(results)
+                click.echo(
+                    f"Put back: {', '.join(back)}" if back else "Nothing was rescored: there is nothing to put back."
+                )
+                return
+            new = list(rescoring.rescore(found, load_rubric(rubric_file)))
+            for line in rescoring.told(new):
+                click.echo(line)
+            ready = [each for each in new if each.applicable]
+            if not applied:
+                click.echo(f"Nothing has been replaced: --apply puts {len(ready)} of them in their places.")
+                return
+            for each in ready:
+                rescoring.apply(each)
+            batch.write_table(results)
+            click.echo(f"Applied to {len(ready)}; --undo takes it back.")
+        if waiting := [each.result.name for each in new if each.rerun]:
+            named = " ".join(f"--only {name}" for name in waiting[:8]) if len(waiting) < 8 else "--only all"
+            also = f" --rubric {rubric_file}" if rubric_file else ""
+            click.echo(f"For the others: attnlab rerun {results}{also} {named} --apply")
+    except RubricError as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise click.UsageError(batch.cause(error)) from None
+
+
+def _found(results: Path) -> list[Any]:
+    """The results in a batch's folder. Raises click.BadParameter where there are none."""
+    from grader.course import batch
+
+    found = batch.results(results)
+    if not found:
+        raise click.BadParameter(
+            f"{results} holds no results: attnlab batch FOLDER --out {results} makes some", param_hint="RESULTS"
+        )
+    return found
+
+
+@contextlib.contextmanager
+def _alone(results: Path) -> Iterator[None]:
+    """Nobody else changes these results meanwhile. Raises click.UsageError where somebody does."""
+    from grader.course.alone import InUseError, alone
+
+    try:
+        with alone(results):
+            yield
+    except InUseError as error:
+        raise click.UsageError(str(error)) from None
 
 
 @click.command("gradebook")
@@ -302,15 +375,10 @@ def gradebook_command(
     results: Path, students: Path, out: Path, column: str, due: tuple[str, ...], include_flagged: bool
 ) -> None:
     """Fill the final scores of a batch's RESULTS into STUDENTS, a CSV that Canvas, Moodle or Gradescope exported, as OUT."""
-    from grader.course import batch
     from grader.course.gradebook import GradebookError, dues, fill
     from grader.render.files import unwritable, write_atomically
 
-    found = batch.results(results)
-    if not found:
-        raise click.BadParameter(
-            f"{results} holds no results: attnlab batch FOLDER --out {results} makes some", param_hint="RESULTS"
-        )
+    found = _found(results)
     if why := unwritable(out):
         raise click.BadParameter(why, param_hint="OUT")
     if out.resolve() == students.resolve():
