@@ -131,7 +131,7 @@ def test_a_batch_is_rescored_and_put_back_byte_by_byte(graded, tmp_path):
     assert {file: file.read_bytes() for file in before} == before
     with alone(out):
         second = CliRunner().invoke(rescore_command, words)
-    assert (second.exit_code, "is being changed by process " in second.output) == (2, True)
+    assert (second.exit_code, "is being changed by another" in second.output) == (2, True)
 
     applied = CliRunner().invoke(rescore_command, [*words, "--apply"])
     assert "Applied to 3; --undo takes it back." in applied.output
