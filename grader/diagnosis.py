@@ -55,7 +55,8 @@ class Family(Protocol):
     `read(variant, decision, observations)` too where options carry numbers; and, where probes fall into groups that can be
     explained one after the other, `group(probe)`, the name of its group, with `GIVEN_UP`: what can be said of a group that
     nothing explains though those before it are explained, as a decision's name and an option of it. `seen(observations)`
-    gives what shows in the answers without a search: by decision, the names of the options that are left.
+    gives what shows in the answers without a search: by decision, the names of the options that are left. MOST_WRONG is how many
+    wrong options may show in the first probe, where that is another than here.
     """
 
     SPACE: Space
@@ -267,6 +268,7 @@ class _Search:
         self.seen = seen
         self.options: dict[str, tuple[Option, ...]] = {}
         self.few = sum(len(d.options) for d in family.SPACE) < FEW
+        self.most_at_first = int(getattr(family, "MOST_WRONG", MOST_WRONG))
         self.compared = 0
 
     def least(self, probes: Iterable[Probe], start: Sequence[_Partial] = (), beside: int = 0) -> list[_Partial]:
@@ -312,7 +314,7 @@ class _Search:
             return 1  # one fault is enough for a call to fail
         if self.few:
             return self.most
-        return MOST_WRONG if first else MOST_LATER
+        return self.most_at_first if first else MOST_LATER
 
     def _agreeing(self, probe: Probe, variant: _Partial, node: _Node, new: int, left: int) -> Iterator[_Partial]:
         """Decide one by one what the prediction for `probe` asks about; keep what answers as observed.
@@ -332,7 +334,9 @@ class _Search:
             options = self._options(outcome.decision)
             for option in options:
                 rest = left - (option.code is not None and len(options) > 1)
-                if rest >= 0 and new <= (1 if option.alone else MOST_WRONG if option.common else MOST_WRONG - 1):
+                if rest >= 0 and new <= (
+                    1 if option.alone else self.most_at_first if option.common else MOST_WRONG - 1
+                ):
                     yield from self._agreeing(probe, variant.but(outcome.decision, option), node, new, rest)
 
 

@@ -203,7 +203,21 @@ GIVEN_UP = {
 
 
 def seen(calls: Iterable[tuple[Answer | None, Array]]) -> dict[str, frozenset[str]]:
-    """What shows in the answers to calls on tables without a mask, each with its values: by decision, what it may be.
+    """What shows in the answers to calls without a mask, each with its values: by decision, what it may be.
+
+    Where no table is answered and every batch of one number of axes is, it is that number which is asked for; what is answered
+    then shows the rest, as a table would.
+    """
+    asked = [(answer, values) for answer, values in calls if answer is not None]
+    axes = {values.ndim for answer, values in asked if isinstance(answer, tuple)}
+    if 2 in axes or len(axes) != 1 or {values.ndim for _, values in asked} != {2, 3, 4}:
+        return _computed((answer, values) for answer, values in asked if values.ndim == 2)
+    alone = {3: "three alone", 4: "four alone"}[axes.pop()]
+    return {**_computed(asked), "dimensions": frozenset({alone})}
+
+
+def _computed(calls: Iterable[tuple[Answer, Array]]) -> dict[str, frozenset[str]]:
+    """What shows in what was computed of such calls.
 
     One result is the output. Rows that sum to 1 are divided by their sums, and an output that is the average of the values by
     the weights returned is made so: whatever else comes to the same is made of two faults that undo each other.
@@ -250,10 +264,11 @@ def _fit(output: Any, weights: Any, values: Array) -> bool:
     return (
         isinstance(output, np.ndarray)
         and isinstance(weights, np.ndarray)
-        and weights.ndim == output.ndim == 2
+        and weights.ndim == output.ndim == values.ndim
         and weights.dtype.kind == output.dtype.kind == "f"
-        and weights.shape[1] == len(values)
-        and output.shape == (len(weights), values.shape[1])
+        and weights.shape[:-2] == values.shape[:-2]
+        and weights.shape[-1] == values.shape[-2]
+        and output.shape == (*weights.shape[:-1], values.shape[-1])
     )
 
 

@@ -32,7 +32,7 @@ group = attention.group
 
 def seen(observations: Mapping[str, Answer]) -> dict[str, frozenset[str]]:
     """What shows in the answers without a search."""
-    plain = [p for p in PROBES if group(p) == "tables"]
+    plain = [p for p in PROBES if group(p) in ("tables", "batches")]
     return attention.seen((observations.get(p.name), p.args[2]) for p in plain)
 
 

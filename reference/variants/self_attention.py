@@ -46,7 +46,7 @@ group = attention.group
 
 def seen(observations: Mapping[str, Answer]) -> dict[str, frozenset[str]]:
     """What shows in the answers without a search."""
-    plain = [p for p in PROBES if group(p) == "tables"]
+    plain = [p for p in PROBES if group(p) in ("tables", "batches")]
     return attention.seen((observations.get(p.name), p.args[0] @ p.args[3]) for p in plain)
 
 

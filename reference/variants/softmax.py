@@ -245,6 +245,8 @@ def epsilon(v: Variant, name: str, weights: Any, predicted: Predicted) -> tuple[
     return tuple(dict.fromkeys((float(f"{raw:.1g}"), float(f"{raw:.3g}"), raw)))
 
 
+MOST_WRONG = 4  # in the first probe: what a softmax does wrong shows in any
+
 SPACE: Space = (
     decision(
         "axes",
