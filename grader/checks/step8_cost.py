@@ -14,7 +14,7 @@ from harness.checks.step8_cache import new_cache, store
 from harness.expect import ask
 from harness.subject import Call, Subject
 
-SHORT, LONG = 16, 4096  # tokens held
+SHORT, LONG = 16, 8192  # tokens held
 HEADS, WIDTH = 4, 64
 CLEARLY = 10
 TOKENS = (32, 64, 128, 256, 512)  # of the texts that a token is added to
