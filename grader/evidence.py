@@ -9,6 +9,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from importlib.metadata import version
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -136,7 +138,7 @@ def _terms(rubric: Rubric, checks: Collection[Check]) -> Terms:
     return Terms(
         limits={name: float(value) for name, value in asdict(rubric.limits).items()},
         adapters={module: dict(names) for module, names in rubric.adapters.items()},
-        tests=_digest(rubric.tests),
+        tests=_digest(rubric),
         leaderboard=rubric.leaderboard,
         tolerance={c.id: rubric.tolerance_of(c.id) for c in checks},
         stands_on={c.id: rubric.with_prerequisites(c).stands_on for c in checks},
@@ -145,9 +147,11 @@ def _terms(rubric: Rubric, checks: Collection[Check]) -> Terms:
     )
 
 
-def _digest(files: Iterable[Path]) -> str:
-    found = hashlib.sha256()
-    for file in files:
+def _digest(rubric: Rubric) -> str:
+    """Of the course's own tests, and of what decides about them while they run."""
+    waived = sorted(item for item in rubric.waived.items() if item[0].startswith("own."))
+    found = hashlib.sha256(repr((waived, rubric.visibility) if rubric.tests else ()).encode())
+    for file in rubric.tests:
         found.update(file.name.encode() + b"\0" + file.read_bytes() + b"\0")
     return found.hexdigest()
 
@@ -177,8 +181,17 @@ def _picture(kind: str, data: dict[str, Any]) -> Any:
 
 
 def to_bytes(evidence: Evidence) -> bytes:
-    """Evidence as JSON."""
-    return msgspec.json.encode(evidence)
+    """Evidence as JSON, whatever a submission has put into its texts."""
+    return msgspec.json.encode(_whole(msgspec.to_builtins(evidence, str_keys=True)))
+
+
+def _whole(value: Any) -> Any:
+    """The same without half characters, which no JSON can hold."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        return {_whole(key): _whole(inner) for key, inner in value.items()}
+    return [_whole(inner) for inner in value] if isinstance(value, list | tuple) else value
 
 
 def from_file(file: Path) -> Evidence:
@@ -210,7 +223,9 @@ def _verdict(judged: Judged) -> Verdict:
         examples=result.examples,
         notes=result.notes,
         told=result.told,
-        curves=tuple((name, {int(n): float(value) for n, value in points.items()}) for name, points in result.curves),
+        curves=tuple(
+            (name, {int(n): float(v) for n, v in points.items() if isfinite(v)}) for name, points in result.curves
+        ),
         codes=judged.codes,
         followed=judged.followed,
         failure=_failure(result.failure, whole=False),
@@ -290,6 +305,13 @@ def under(evidence: Evidence, rubric: Rubric) -> Rescored:
     ):
         if getattr(then, name) != getattr(now, name):
             rerun[""] = f"the rubric's {what} have changed"
+    for package in ("attnlab-harness", "attnlab-grader"):
+        if evidence.environment.get(package) != version(package):
+            rerun[""] = (
+                f"it was graded by {package} {evidence.environment.get(package)}, and here is {version(package)}"
+            )
+    if missing := [n for n, points in rubric.points.items() if points and n not in steps]:
+        rerun[""] = f"step {missing[0]} was not graded"
     verdicts: dict[str, Verdict] = {}
     for check in known.values():
         wanted = rubric.weight_of(check) > 0
@@ -303,7 +325,7 @@ def under(evidence: Evidence, rubric: Rubric) -> Rescored:
         if check.id in rubric.waived:
             told = f"Waived for all: {rubric.waived[check.id]}"
             verdicts[check.id] = replace(
-                old, status="passed", failure=None, shown=None, codes=(), notes=(), told=(told,)
+                old, status="passed", failure=None, shown=None, codes=(), notes=(), told=(told,), followed=False
             )
             continue
         if check.id in then.waived:
@@ -311,20 +333,14 @@ def under(evidence: Evidence, rubric: Rubric) -> Rescored:
         elif then.tolerance.get(check.id) != now.tolerance[check.id]:
             rerun[check.id] = "its tolerance has changed"
         verdicts[check.id] = old
-    changed = any(now.stands_on.get(id) != below for id, below in then.stands_on.items())
-    changed = changed or bool(rubric.waived.keys() - then.waived)
-    for check in checking.ordered(rubric.with_prerequisites(c) for c in known.values()) if changed else ():
-        id, below = check.id, check.stands_on
+    for check in checking.ordered(rubric.with_prerequisites(c) for c in known.values()):
+        id = check.id
         if id not in verdicts or id in rubric.waived:
             continue
-        if then.stands_on.get(id) == below and not any(w in rubric.waived and w not in then.waived for w in below):
-            continue
-        standing = [b for b in below if b in verdicts and verdicts[b].status in ("failed", "blocked")]
-        if standing:
-            verdicts[id] = replace(
-                verdicts[id], status="blocked", reason=standing[0], failure=None, shown=None, codes=()
-            )
-        elif judged[id].status == "blocked":
+        below = [b for b in check.stands_on if b in verdicts and verdicts[b].status not in ("passed", "not-run")]
+        if verdicts[id].status == "blocked" and not below:
             rerun[id] = f"it was not judged, since {judged[id].reason} had failed"
+        elif below and (verdicts[id].status == "blocked" or then.stands_on.get(id) != check.stands_on):
+            verdicts[id] = replace(verdicts[id], status="blocked", reason=below[0], failure=None, shown=None, codes=())
     order = [v for v in evidence.verdicts if v.id in verdicts]
     return Rescored(replace(evidence, verdicts=tuple(verdicts[v.id] for v in order)), rerun)

@@ -15,13 +15,18 @@ class InUseError(Exception):
 
 @contextlib.contextmanager
 def alone(results: Path) -> Iterator[None]:
-    """Holds the folder itself until the block or this process ends. Raises InUseError, OSError."""
+    """Holds the folder itself until the block or this process ends; where it lies on a system without locks, nothing is held.
+
+    Raises InUseError, OSError.
+    """
     descriptor = os.open(results, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise InUseError(f"{results} is being changed by another command: wait until that has ended") from None
+        except OSError:
+            pass
         yield
     finally:
         os.close(descriptor)

@@ -5,6 +5,7 @@ What is applied takes the place of the earlier result, which is kept beside it; 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 import tempfile
@@ -45,7 +46,7 @@ class Rescored:
 
     @property
     def applicable(self) -> bool:
-        return self.report is not None and not self.rerun
+        return self.report is not None and self.report.final and not self.rerun
 
 
 def rescore(found: Sequence[Result], rubric: Rubric) -> Iterator[Rescored]:
@@ -97,8 +98,10 @@ def apply(rescored: Rescored) -> None:
                 shutil.copy2(folder / name, old / name)
         kept = next_earlier(folder)
         old.replace(kept)
-        write_atomically(folder / MARK, json.dumps({"earlier": [*_marks(folder), kept.name]}) + "\n")
-        for file in new.iterdir():
+        _mark(folder, [*_marks(folder), (kept.name, _digest(new / REPORT))])
+        for file in sorted(
+            new.iterdir(), key=lambda file: file.name == REPORT
+        ):  # the report last, which the mark is of
             file.replace(folder / file.name)
 
 
@@ -111,13 +114,26 @@ def _graded(folder: Path, report: Report) -> dict[str, Any]:
     return {**(then if isinstance(then, dict) else {}), "rubric": report.rubric}
 
 
-def _marks(folder: Path) -> list[str]:
-    """The earlier results that a rescoring has put aside, the latest last."""
+def _mark(folder: Path, marks: Sequence[tuple[str, str]]) -> None:
+    """Notes the earlier results that rescorings have put aside, each with the digest of the report that took its place."""
+    if marks:
+        write_atomically(folder / MARK, json.dumps({"earlier": marks}) + "\n")
+    else:
+        (folder / MARK).unlink(missing_ok=True)
+
+
+def _marks(folder: Path) -> list[tuple[str, str]]:
+    """Those of them that led to the report that is there now, the latest last: none where it was graded again since."""
     try:
-        found = json.loads((folder / MARK).read_bytes())["earlier"]
+        noted = json.loads((folder / MARK).read_bytes())["earlier"]
+        marks = [(str(name), str(digest)) for name, digest in noted if (folder / Path(str(name)).name).is_dir()]
+        return marks if marks and marks[-1][1] == _digest(folder / REPORT) else []
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return []
-    return [name for name in found if isinstance(name, str) and (folder / Path(name).name).is_dir()]
+
+
+def _digest(file: Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
 def undo(result: Result) -> bool:
@@ -125,16 +141,13 @@ def undo(result: Result) -> bool:
     folder, marks = result.folder, _marks(result.folder)
     if not marks:
         return False
-    kept = folder / marks[-1]
-    for name in KEPT:
+    kept = folder / marks[-1][0]
+    for name in sorted(KEPT, key=lambda name: name == REPORT):  # the report last: until then this can be done again
         if (kept / name).exists():
             write_atomically(folder / name, (kept / name).read_bytes())
         else:
             (folder / name).unlink(missing_ok=True)
-    if marks[:-1]:
-        write_atomically(folder / MARK, json.dumps({"earlier": marks[:-1]}) + "\n")
-    else:
-        (folder / MARK).unlink()
+    _mark(folder, marks[:-1])
     shutil.rmtree(kept)
     return True
 

@@ -108,7 +108,9 @@ def patiently(judge: Callable[[int], None]) -> None:
     """
     try:
         judge(2)
-    except Fail:
+    except Fail as fail:
+        if fail.final:
+            raise
         judge(20)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from grader import evidence
 from grader.course import batch
 from grader.course.alone import alone
 from grader.course.cli import rescore_command
+from grader.course.rescore import undo
 from grader.evidence import Evidence
 from grader.grade import grade
 from grader.render.html import to_html
@@ -26,6 +28,7 @@ from tests.labs.attention.edits import named, write
 pytestmark = pytest.mark.slow
 STEPS = {1, 2, 7}
 RUBRIC = yaml.safe_load((ROOT / "rubrics" / "lab.yaml").read_text())
+RUBRIC["points"] = {name: points for name, points in RUBRIC["points"].items() if int(name[4:]) in STEPS}
 
 
 def written(tmp_path: Path, **changes: Any) -> Path:
@@ -102,6 +105,35 @@ def test_what_only_a_rerun_can_tell_is_told(graded, tmp_path, change, where):
     assert list(evidence.under(graded["scale-left-out"][2], rubric).rerun) == [where]
 
 
+def test_what_waited_for_a_check_that_counts_no_more_needs_a_rerun(graded, tmp_path):
+    kept = graded["template"][2]
+    blocked = next(v for v in kept.verdicts if v.status == "blocked")
+    rubric = load_rubric(written(tmp_path, checks={blocked.reason: {"weight": 0}}))
+    assert blocked.id in evidence.under(kept, rubric).rerun
+
+
+def test_a_step_that_was_not_graded_needs_a_rerun(graded, tmp_path):
+    """Else the report would have no final score, and take the place of one that has."""
+    kept = graded["scale-left-out"][2]
+    rubric = load_rubric(written(tmp_path, points={**RUBRIC["points"], "step3": 5}))
+    assert evidence.under(kept, rubric).rerun[""] == "step 3 was not graded"
+
+
+def test_what_another_version_found_needs_a_rerun(graded, tmp_path):
+    kept = graded["scale-left-out"][2]
+    old = replace(kept, environment={**kept.environment, "attnlab-grader": "0.0.9"})
+    assert "0.0.9" in evidence.under(old, load_rubric(written(tmp_path))).rerun[""]
+
+
+def test_no_text_of_a_submission_keeps_evidence_from_being_written(graded, tmp_path):
+    kept = graded["scale-left-out"][2]
+    failed = next(v for v in kept.verdicts if v.shown)
+    odd = replace(failed, shown=replace(failed.shown, seen="half a \ud800 character"), told=("\udcff",))
+    file = tmp_path / "evidence.json"
+    file.write_bytes(evidence.to_bytes(replace(kept, verdicts=(odd,), note="\ud800")))
+    assert evidence.from_file(file).verdicts[0].shown.seen == "half a ? character"
+
+
 def test_a_waived_check_that_others_waited_for_needs_a_rerun_of_those(graded, tmp_path):
     kept = graded["template"][2]
     blocked = next(v for v in kept.verdicts if v.status == "blocked")
@@ -140,8 +172,16 @@ def test_a_batch_is_rescored_and_put_back_byte_by_byte(graded, tmp_path):
     assert '"submission": "1"' in (out / "scale-left-out" / "graded.json").read_text()
     assert "3 stay" in CliRunner().invoke(rescore_command, words).output
 
+    again = out / "k-capital-t" / "report.json"  # graded anew since: that is not taken back
+    as_rescored = again.read_bytes()
+    again.write_text('{"graded": "anew"}')
+    assert [name for name in graded if undo(batch.load(out / name))] == ["scale-left-out", "template"]
+    assert again.read_text() == '{"graded": "anew"}'
+    again.write_bytes(as_rescored)
+    assert "Applied to 3" in CliRunner().invoke(rescore_command, [*words, "--apply"]).output
+    CliRunner().invoke(rescore_command, [str(out), "--undo"])
     back = CliRunner().invoke(rescore_command, [str(out), "--undo"])
-    assert "Put back: k-capital-t, scale-left-out, template" in back.output
+    assert "Put back: k-capital-t\n" in back.output
     assert {file: file.read_bytes() for file in before} == before
     assert "there is nothing to put back" in CliRunner().invoke(rescore_command, [str(out), "--undo"]).output
 
