@@ -137,15 +137,12 @@ def grade_command(
             write_refusal(refused, outputs["--gradescope"])
             click.echo("\n".join(refused.lines))
             return
+        found: list[Evidence] = []
         with _progress(quiet) as progress:
 
             def on_step(report: Report) -> None:
                 keep(report)
                 progress(report)
-
-            def on_evidence(evidence: Evidence) -> None:
-                if evidence_file:
-                    write_atomically(evidence_file, to_bytes(evidence))
 
             try:
                 report = grade(
@@ -161,7 +158,7 @@ def grade_command(
                     began=_started(),
                     image=Image(container, gpus or "") if container else None,
                     on_step=on_step,
-                    on_evidence=on_evidence,
+                    on_evidence=found.append,
                 )
             except IntakeError as error:
                 raise click.BadParameter(str(error), param_hint="PATH") from None
@@ -169,6 +166,8 @@ def grade_command(
                 click.echo(f"attnlab: {error}", err=True)
                 sys.exit(3)
         keep(report)
+        if evidence_file:  # last: whatever comes of it, the report is there
+            write_atomically(evidence_file, to_bytes(found[0]))
         if not quiet:
             with muted() if github else contextlib.nullcontext():
                 from grader.render.terminal import print_report

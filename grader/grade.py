@@ -113,7 +113,6 @@ def grade(
         own = own_tests.run(rubric.tests, judge.opened, rubric.visibility, rubric.waived) if rubric.tests else None
         judged, more = _found(judge, secret, steps, students, done=True, drawn=judge.pictures(), own=own)
         report = build_report(judged, rubric, **more)
-        on_step(report)  # it is on disk, whatever comes of the evidence
         on_evidence(evidence.gathered(judged, rubric, **more))
         return report
 
